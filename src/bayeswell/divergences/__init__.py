@@ -1,0 +1,10 @@
+"""How KL(q || p) is got."""
+
+from ..registry import Registry
+from ..types import Divergence
+from .analytic import Analytic
+from .monte_carlo import MonteCarlo, PathDerivative, ScoreFunction
+
+DIVERGENCES: Registry[Divergence] = Registry("divergence", Analytic, MonteCarlo, PathDerivative, ScoreFunction)
+
+__all__ = ["DIVERGENCES", "Analytic", "MonteCarlo", "PathDerivative", "ScoreFunction"]

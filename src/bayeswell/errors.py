@@ -1,0 +1,54 @@
+"""Errors a user can catch: each message is one line that names the thing, its value and what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class BayeswellError(Exception):
+    """Base of every error that bayeswell raises on purpose."""
+
+
+class SettingError(BayeswellError, ValueError):
+    """A setting has a value that is not allowed."""
+
+
+class CompositionError(BayeswellError, ValueError):
+    """Two parts that cannot work together were combined; both are named, with the remedy."""
+
+
+class DataError(BayeswellError, ValueError):
+    """Inputs or targets cannot be used as they are."""
+
+
+class NetworkError(BayeswellError, ValueError):
+    """The network cannot be lifted, or behaves in a way that a part cannot handle."""
+
+
+class FileError(BayeswellError, OSError):
+    """A saved file is missing, cut short, altered or of another kind."""
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str:
+    """The end of an error line: the nearest valid name, if one is close, and all that are allowed."""
+    names = sorted(allowed)
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean '{close[0]}'? " if close else ""
+    return f"{hint}allowed: {', '.join(names)}"
+
+
+def require_positive(owner: str, setting: str, value: float) -> None:
+    """Refuse anything but a finite number above zero."""
+    if not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise SettingError(f"{owner}: {setting} = {value!r}; it must be a finite number above 0")
+
+
+def require_count(owner: str, setting: str, value: int) -> None:
+    """Refuse anything but a whole number of at least one."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise SettingError(f"{owner}: {setting} = {value!r}; it must be a whole number of at least 1")
+
+
+class BayeswellWarning(UserWarning):
+    """Something that a user should know, but that is not an error."""

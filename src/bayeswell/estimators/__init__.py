@@ -1,0 +1,14 @@
+"""How the expected log-likelihood is got."""
+
+from ..registry import Registry
+from ..types import Estimator
+from .flipout import Flipout
+from .local_reparameterization import LocalReparameterization
+from .variational_laplace import VariationalLaplace
+from .weight_sampling import WeightSampling
+
+ESTIMATORS: Registry[Estimator] = Registry(
+    "estimator", WeightSampling, LocalReparameterization, Flipout, VariationalLaplace
+)
+
+__all__ = ["ESTIMATORS", "Flipout", "LocalReparameterization", "VariationalLaplace", "WeightSampling"]

@@ -1,0 +1,96 @@
+"""Flipout: one weight draw for the batch, decorrelated between examples by random signs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import require_count
+from ..random import random_signs, standard_normal
+from ..tree import Site
+from ..types import FACTORISED, WEIGHT_SAMPLE, BayesianModel, Estimate, Inputs, LinearLayer, Likelihood, Progress
+from .by_layer import example_signs_shape, replaced_forwards, unused_site
+from .sampling import average_nll
+
+
+@dataclass(frozen=True)
+class Flipout:
+    """y = op(x, mean) + op(x * R, std * E) * Q with one E for the batch and signs R, Q for each example.
+
+    Signs are constant over positions, and over repeated calls of a layer in one pass, so each example sees
+    one exact weight draw (also in convolutions), and the perturbations of different examples are
+    uncorrelated. Biases and parameters that are not linear get weight sampling (shared by the batch). Valid
+    for independent weights that are symmetric about their mean.
+    """
+
+    draws: int = 1
+
+    name: ClassVar[str] = "flipout"
+    paper: ClassVar[str] = "Wen et al. 2018"
+    needs: ClassVar[frozenset[str]] = frozenset({FACTORISED, WEIGHT_SAMPLE})
+    provides: ClassVar[frozenset[str]] = frozenset({WEIGHT_SAMPLE})
+
+    def __post_init__(self) -> None:
+        require_count("flipout", "draws", self.draws)
+
+    def noise(self, model: BayesianModel, generator: torch.Generator | None) -> Tensor | None:
+        """(draws, P): the shared perturbation E."""
+        like = model.posterior.mean_vector()
+        return standard_normal((self.draws, model.posterior.noise_size), like=like, generator=generator)
+
+    def forward(
+        self, model: BayesianModel, weights: Tensor | None, inputs: Inputs, generator: torch.Generator | None
+    ) -> Any:
+        """One pass with fresh signs around one weight draw."""
+        assert weights is not None
+        mean = model.posterior.mean_vector()
+        drawn, means = model.layout.unflatten(weights), model.layout.unflatten(mean)
+        offsets = model.layout.unflatten(weights - mean)
+        signs: dict[tuple[str, tuple[int, ...]], Tensor] = {}
+
+        def signs_for(layer: LinearLayer, side: str, x: Tensor, channels: int) -> Tensor:
+            shape = example_signs_shape(layer, x, channels)
+            key = (f"{layer.name}/{side}", (x.shape[0], channels))
+            if key not in signs:
+                signs[key] = random_signs(shape, like=x, generator=generator)
+            return signs[key].view(shape)
+
+        def flipped(layer: LinearLayer, x: Tensor, *extra: Any, **named: Any) -> Tensor:
+            # Inside the call the module's own bias is this step's draw, or a deterministic parameter.
+            mean_part = layer.op(x, means[layer.weight], layer.module.bias, *extra, **named)
+            axis = -layer.spatial_dims - 1
+            flipped_inputs = x * signs_for(layer, "in", x, x.shape[axis])
+            offset_part = layer.op(flipped_inputs, offsets[layer.weight], None, *extra, **named)
+            return torch.addcmul(mean_part, offset_part, signs_for(layer, "out", mean_part, mean_part.shape[axis]))
+
+        with replaced_forwards(list(model.linear_layers.values()), flipped):
+            return model.call(drawn, inputs)
+
+    def expected_nll(
+        self,
+        model: BayesianModel,
+        weights: Tensor | None,
+        inputs: Inputs,
+        targets: Tensor,
+        likelihood: Likelihood,
+        generator: torch.Generator | None,
+        at: Progress | None,
+    ) -> Estimate:
+        """The mean over the draws."""
+        return average_nll(self, model, weights, inputs, targets, likelihood, generator, self.draws)
+
+    def explain(self, model: BayesianModel, site: Site) -> str:
+        """For ``describe()``."""
+        for layer in model.linear_layers.values():
+            if site.name == layer.weight:
+                return self.name
+            if site.name == layer.bias:
+                return "weight_sampling (bias, shared by the batch)"
+        return unused_site(site)
+
+    def cautions(self, net: nn.Module) -> list[str]:
+        """None."""
+        return []

@@ -1,0 +1,109 @@
+"""Local reparameterization: sample the pre-activations of linear layers instead of their weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import NetworkError, require_count
+from ..random import standard_normal
+from ..tree import Site
+from ..types import FACTORISED, BayesianModel, Estimate, Inputs, LinearLayer, Likelihood, Progress
+from .by_layer import any_nan, linear_names, replaced_forwards, unused_site
+from .sampling import average_nll
+
+
+@dataclass(frozen=True)
+class LocalReparameterization:
+    """a = op(x, mean) + sqrt(op(x^2, std^2)) * zeta, with zeta drawn for each example, unit and position.
+
+    Exact for dense layers: each example sees the law of its own weight draw. An approximation where a weight
+    is used at several positions (convolutions, sequences, a layer called twice): each position has the right
+    mean and variance, but positions are independent, whereas one weight draw would correlate them (k-tied
+    Normal section 3 calls it "not valid for convolutional layers"; Flat-seeking BNNs use it there).
+    Parameters that are not linear in this sense get weight sampling.
+    """
+
+    draws: int = 1
+
+    name: ClassVar[str] = "local_reparameterization"
+    paper: ClassVar[str] = "Kingma et al. 2015"
+    needs: ClassVar[frozenset[str]] = frozenset({FACTORISED})
+    provides: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        require_count("local_reparameterization", "draws", self.draws)
+
+    def noise(self, model: BayesianModel, generator: torch.Generator | None) -> Tensor | None:
+        """Noise for the sites that fall back to weight sampling, zero elsewhere; None if there are none."""
+        taken = linear_names(model)
+        rest = [site.name for site in model.layout.sites if site.name not in taken]
+        if not rest:
+            return None
+        like = model.posterior.mean_vector()
+        noise = like.new_zeros(self.draws, model.layout.size)
+        for name in rest:
+            piece = noise[:, model.layout.slices[name]]
+            piece.copy_(standard_normal(piece.shape, like=like, generator=generator))
+        return noise
+
+    def forward(
+        self, model: BayesianModel, weights: Tensor | None, inputs: Inputs, generator: torch.Generator | None
+    ) -> Any:
+        """One pass with fresh pre-activation noise."""
+        layout = model.layout
+        means = layout.unflatten(model.posterior.mean_vector() if weights is None else weights)
+        stds = layout.unflatten(model.posterior.std_vector())
+        layers = list(model.linear_layers.values())
+        silent = {layer.name for layer in layers}
+
+        def pre_activation(layer: LinearLayer, x: Tensor, *extra: Any, **named: Any) -> Tensor:
+            silent.discard(layer.name)
+            bias = means[layer.bias] if layer.bias else layer.module.bias
+            bias_variance = stds[layer.bias].square() if layer.bias else None
+            mean = layer.op(x, means[layer.weight], bias, *extra, **named)  # type: ignore[arg-type]
+            variance = layer.op(x.square(), stds[layer.weight].square(), bias_variance, *extra, **named)
+            # The floor gives the square root a finite slope where an input is all zero.
+            std = variance.clamp_min(torch.finfo(variance.dtype).tiny).sqrt()
+            return torch.addcmul(mean, std, standard_normal(mean.shape, like=mean, generator=generator))
+
+        # A weight that someone reads past its layer's forward would be used without noise: NaN tells.
+        unreadable = {
+            name: means[name].new_full((), float("nan")).expand(means[name].shape)
+            for name in linear_names(model)
+        }
+        with replaced_forwards(layers, pre_activation):
+            outputs = model.call({**means, **unreadable}, inputs)
+        if silent and any_nan(outputs):
+            raise NetworkError(
+                f"local_reparameterization: the weights of {sorted(silent)} are read outside their layer's forward; "
+                "use estimator 'flipout' or 'weight_sampling'"
+            )
+        return outputs
+
+    def expected_nll(
+        self,
+        model: BayesianModel,
+        weights: Tensor | None,
+        inputs: Inputs,
+        targets: Tensor,
+        likelihood: Likelihood,
+        generator: torch.Generator | None,
+        at: Progress | None,
+    ) -> Estimate:
+        """The mean over the draws."""
+        return average_nll(self, model, weights, inputs, targets, likelihood, generator, self.draws)
+
+    def explain(self, model: BayesianModel, site: Site) -> str:
+        """For ``describe()``."""
+        for layer in model.linear_layers.values():
+            if site.name in (layer.weight, layer.bias):
+                return self.name if layer.spatial_dims == 0 else f"{self.name} (approximate: positions independent)"
+        return unused_site(site)
+
+    def cautions(self, net: nn.Module) -> list[str]:
+        """None: ``describe()`` names the approximation site by site."""
+        return []

@@ -1,0 +1,29 @@
+"""What all estimators that average over draws share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..types import BayesianModel, Estimate, Estimator, Inputs, Likelihood
+
+
+def average_nll(
+    estimator: Estimator,
+    model: BayesianModel,
+    weights: Tensor | None,
+    inputs: Inputs,
+    targets: Tensor,
+    likelihood: Likelihood,
+    generator: torch.Generator | None,
+    draws: int,
+) -> Estimate:
+    """The mean of the batch NLL over ``draws`` stochastic passes; row d of ``weights`` serves pass d."""
+    total = None
+    outputs = None
+    for draw in range(draws):
+        outputs = estimator.forward(model, None if weights is None else weights[draw], inputs, generator)
+        nll = likelihood.nll(outputs, targets).mean()
+        total = nll if total is None else total + nll
+    assert total is not None
+    return Estimate(nll=total / draws if draws > 1 else total, outputs=outputs)

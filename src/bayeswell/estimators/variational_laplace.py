@@ -1,0 +1,158 @@
+"""Variational Laplace: the expected log-likelihood without sampling weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ..errors import SettingError, nearest, require_count
+from ..random import random_signs
+from ..tree import Site
+from ..types import FACTORISED, BayesianModel, Estimate, Inputs, Likelihood, Progress
+
+_CURVATURES = ("fisher_labels", "fisher_reparameterised", "hessian")
+_PIECEWISE_LINEAR = (
+    nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.PReLU, nn.RReLU, nn.Hardtanh, nn.Hardsigmoid, nn.Threshold, nn.Softshrink,
+    nn.Hardshrink, nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d,
+    nn.AdaptiveMaxPool3d,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class VariationalLaplace:
+    """E_q[NLL] ~ NLL at the mean + 1/2 sum_l std_l^2 F_l, with a curvature F of the mean NLL (eq. 30).
+
+    For a batch of S examples and g = d/dmean sum_n -log p(y_n given x_n, mean) at targets y drawn from the
+    model, E[g_l^2] is the Fisher diagonal of the batch, so the penalty is 1/(2S) sum_l std_l^2 g_l^2. Exact for
+    linear regression. ``curvature``:
+
+    - ``fisher_labels``: the paper; targets are sampled and held fixed. Its gradient with respect to the means
+      is that of the Fisher with the output covariance frozen, not of the Fisher itself.
+    - ``fisher_reparameterised``: g = J'u with u random, E[uu'] = Hessian of the NLL in the outputs, and
+      differentiable in them: the same value in expectation and an unbiased gradient, at the same cost.
+    - ``hessian``: the paper's first form, sum_l std_l^2 H_l by Hutchinson's estimate. Where H_l < -1/prior
+      variance (eq. 24) stds grow without bound.
+
+    Cheaper ways (they change the noise, not the expectation): ``every = k`` adds the penalty in each k-th step
+    with weight k; ``fraction = r`` evaluates it on the first r S examples of the batch, in a pass of their own
+    (which BatchNorm in training mode also sees). Typos of the paper's eq. (30): sigma^2 for the prior variance.
+    """
+
+    curvature: str = "fisher_labels"
+    every: int = 1
+    fraction: float = 1.0
+
+    name: ClassVar[str] = "variational_laplace"
+    paper: ClassVar[str] = "Unlu & Aitchison 2021"
+    needs: ClassVar[frozenset[str]] = frozenset({FACTORISED})
+    provides: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.curvature not in _CURVATURES:
+            allowed = nearest(str(self.curvature), _CURVATURES)
+            raise SettingError(f"variational_laplace: curvature = '{self.curvature}'; {allowed}")
+        require_count("variational_laplace", "every", self.every)
+        if not 0 < self.fraction <= 1:
+            raise SettingError(f"variational_laplace: fraction = {self.fraction!r}; it must lie in (0, 1]")
+
+    def noise(self, model: BayesianModel, generator: torch.Generator | None) -> Tensor | None:
+        """No weight is ever drawn."""
+        return None
+
+    def forward(
+        self, model: BayesianModel, weights: Tensor | None, inputs: Inputs, generator: torch.Generator | None
+    ) -> Any:
+        """The network at the posterior mean."""
+        # The fused attention kernels have no second derivative.
+        with sdpa_kernel(SDPBackend.MATH):
+            return model.call(model.layout.unflatten(model.posterior.mean_vector()), inputs)
+
+    def expected_nll(
+        self,
+        model: BayesianModel,
+        weights: Tensor | None,
+        inputs: Inputs,
+        targets: Tensor,
+        likelihood: Likelihood,
+        generator: torch.Generator | None,
+        at: Progress | None,
+    ) -> Estimate:
+        """NLL at the mean plus the curvature penalty where this step has one."""
+        if self.every > 1 and at is None:
+            raise SettingError("variational_laplace: every > 1 needs the step number: pass at=Progress(step=...)")
+        wanted = torch.is_grad_enabled()
+        # The penalty is made of gradients, also where the caller wants none of the result.
+        with torch.enable_grad():
+            outputs = self.forward(model, None, inputs, generator)
+            nll = likelihood.nll(outputs, targets).mean()
+            if at is None or at.step % self.every == 0:
+                nll = nll + self.every * self._penalty(model, inputs, outputs, targets, likelihood, generator)
+        return Estimate(nll if wanted else nll.detach(), outputs)
+
+    def _penalty(
+        self,
+        model: BayesianModel,
+        inputs: Inputs,
+        outputs: Tensor,
+        targets: Tensor,
+        likelihood: Likelihood,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        count = math.ceil(self.fraction * len(targets))
+        if count < len(targets):
+            outputs, targets = self.forward(model, None, _first(inputs, count), generator), targets[:count]
+        mean, std = model.posterior.mean_vector(), model.posterior.std_vector()
+        if self.curvature == "hessian":
+            direction = std * random_signs(std.shape, like=std, generator=generator)
+            (gradient,) = torch.autograd.grad(likelihood.nll(outputs, targets).mean(), mean, create_graph=True)
+            (product,) = torch.autograd.grad((gradient * direction).sum(), mean, create_graph=True)
+            return 0.5 * (product * direction).sum()
+        if self.curvature == "fisher_labels":
+            sampled = likelihood.sample_targets(outputs.detach(), generator)
+            total = likelihood.nll(outputs, sampled).sum()
+            (gradient,) = torch.autograd.grad(total, mean, create_graph=True)
+        else:
+            root = likelihood.curvature_root(outputs, generator)
+            (gradient,) = torch.autograd.grad(outputs, mean, grad_outputs=root, create_graph=True)
+        return 0.5 / len(targets) * (std * gradient).square().sum()
+
+    def explain(self, model: BayesianModel, site: Site) -> str:
+        """For ``describe()``."""
+        return f"variational_laplace ({self.curvature})"
+
+    def cautions(self, net: nn.Module) -> list[str]:
+        """Layers without second derivatives, and the Hessian's pathology."""
+        found = [
+            f"'{name}' ({type(module).__name__})"
+            for name, module in net.named_modules()
+            if isinstance(module, _PIECEWISE_LINEAR)
+        ]
+        notes = []
+        if found:
+            notes.append(
+                "variational_laplace expects a twice differentiable network, but these layers are piecewise linear: "
+                f"{', '.join(found)}; use softplus (or GELU, tanh) and average pooling"
+            )
+        if self.curvature == "hessian":
+            notes.append(
+                "variational_laplace with curvature 'hessian': where the loss is concave in a weight its std can grow "
+                "without bound; prefer 'fisher_labels' or 'fisher_reparameterised'"
+            )
+        return notes
+
+
+def _first(inputs: Inputs, count: int) -> Inputs:
+    """The first ``count`` examples of a tensor, or of every tensor in a tuple or mapping."""
+    if isinstance(inputs, Tensor):
+        return inputs[:count]
+    if isinstance(inputs, Mapping):
+        return {key: _first(value, count) for key, value in inputs.items()}
+    if isinstance(inputs, tuple):
+        return tuple(_first(value, count) for value in inputs)
+    return inputs

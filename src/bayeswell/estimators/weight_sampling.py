@@ -1,0 +1,73 @@
+"""Weight sampling: one weight vector for the whole batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import SettingError, require_count
+from ..random import standard_normal
+from ..tree import Site
+from ..types import WEIGHT_SAMPLE, BayesianModel, Estimate, Inputs, Likelihood, Progress
+from .sampling import average_nll
+
+
+@dataclass(frozen=True)
+class WeightSampling:
+    """E_q[NLL] ~ mean over draws of NLL(w), w = mean + std * noise, the noise shared by the batch.
+
+    Works with every posterior and every layer. ``antithetic`` draws come in pairs +noise and -noise: terms of
+    odd order cancel, at the cost of the same number of passes.
+    """
+
+    draws: int = 1
+    antithetic: bool = False
+
+    name: ClassVar[str] = "weight_sampling"
+    paper: ClassVar[str] = "Blundell et al. 2015; Kingma & Welling 2014"
+    needs: ClassVar[frozenset[str]] = frozenset({WEIGHT_SAMPLE})
+    provides: ClassVar[frozenset[str]] = frozenset({WEIGHT_SAMPLE})
+
+    def __post_init__(self) -> None:
+        require_count("weight_sampling", "draws", self.draws)
+        if self.antithetic and self.draws % 2:
+            raise SettingError(f"weight_sampling: draws = {self.draws}; antithetic pairs need an even number")
+
+    def noise(self, model: BayesianModel, generator: torch.Generator | None) -> Tensor | None:
+        """(draws, noise_size), the second half minus the first if antithetic."""
+        size, like = model.posterior.noise_size, model.posterior.mean_vector()
+        if not self.antithetic:
+            return standard_normal((self.draws, size), like=like, generator=generator)
+        half = standard_normal((self.draws // 2, size), like=like, generator=generator)
+        return torch.cat([half, -half])
+
+    def forward(
+        self, model: BayesianModel, weights: Tensor | None, inputs: Inputs, generator: torch.Generator | None
+    ) -> Any:
+        """The network at one weight draw."""
+        assert weights is not None
+        return model.call(model.layout.unflatten(weights), inputs)
+
+    def expected_nll(
+        self,
+        model: BayesianModel,
+        weights: Tensor | None,
+        inputs: Inputs,
+        targets: Tensor,
+        likelihood: Likelihood,
+        generator: torch.Generator | None,
+        at: Progress | None,
+    ) -> Estimate:
+        """The mean over the draws."""
+        return average_nll(self, model, weights, inputs, targets, likelihood, generator, self.draws)
+
+    def explain(self, model: BayesianModel, site: Site) -> str:
+        """For ``describe()``."""
+        return "weight_sampling"
+
+    def cautions(self, net: nn.Module) -> list[str]:
+        """None."""
+        return []

@@ -1,0 +1,179 @@
+"""The lifted network: an ordinary nn.Module whose weights have a distribution."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from ..composition import check_estimator
+from ..errors import BayeswellWarning, NetworkError, SettingError, nearest
+from ..estimators import ESTIMATORS
+from ..layers import find_linear_layers
+from ..posteriors import POSTERIORS
+from ..priors import FlatPrior, PriorChoice, lay_out
+from ..random import standard_normal
+from ..types import Estimator, Inputs, Posterior, PosteriorPart
+from .description import Description, Row
+from .where import Selection, Where, select
+
+_STARTS = ("network", "prior")
+
+
+class BayesianModule(nn.Module):
+    """A network with a posterior in place of (some of) its weights.
+
+    ``state_dict``, optimizers, ``.to()`` work as for any module. In training mode a call is one stochastic pass
+    by the estimator; in evaluation mode it is the network at the posterior mean. For predictions with
+    uncertainty use ``bayeswell.predict``.
+    """
+
+    def __init__(
+        self, net: nn.Module, selection: Selection, prior: FlatPrior, posterior: Posterior,
+        posterior_part: PosteriorPart, estimator: Estimator,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.net = net
+        self.posterior = posterior
+        self.prior = prior
+        self.posterior_part = posterior_part
+        self.estimator = estimator
+        self.layout = selection.layout
+        self.deterministic = selection.deterministic
+        bayesian = {name for site in self.layout.sites for name in site.names}
+        shared = {name for site in self.layout.sites if len(site.names) > 1 for name in site.names}
+        self.linear_layers = find_linear_layers(net, bayesian, shared)
+        self._recurrent = [module for module in net.modules() if isinstance(module, nn.RNNBase)]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """One stochastic pass in training mode, the mean network in evaluation mode."""
+        inputs = _pack(args, kwargs)
+        if not self.training:
+            return self.call(self.layout.unflatten(self.posterior.mean_vector()), inputs)
+        noise = self.estimator.noise(self, None)
+        weights = None if noise is None else self.posterior.sample(noise)[0]
+        return self.estimator.forward(self, weights, inputs, None)
+
+    def call(self, weights: Mapping[str, Tensor], inputs: Inputs) -> Any:
+        """The network's outputs with these tensors as its Bayesian parameters."""
+        args, kwargs = _unpack(inputs)
+        try:
+            return functional_call(self.net, dict(weights), args, kwargs)
+        finally:
+            for module in self._recurrent:
+                # It keeps the tensors of the last call, and with them their graph.
+                module._flat_weights = [None] * len(module._flat_weights_names)
+
+    def draw(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
+        """One posterior draw of the Bayesian parameters, by name, without gradient."""
+        with torch.no_grad():
+            like = self.posterior.mean_vector()
+            noise = standard_normal((1, self.posterior.noise_size), like=like, generator=generator)
+            return self.layout.unflatten(self.posterior.sample(noise)[0])
+
+    def describe(self) -> Description:
+        """Which posterior, prior and estimator every parameter got, or that it is deterministic, and why."""
+        rows = []
+        for site in self.layout.sites:
+            note = f"also {', '.join(site.names[1:])}" if len(site.names) > 1 else ""
+            estimator = self.estimator.explain(self, site)
+            posterior = self.posterior.explain(site)
+            rows.append(Row(site.name, site.shape, posterior, self.prior.explain(site), estimator, note))
+        for name, parameter in self.net.named_parameters():
+            reason = self.deterministic.get(name, "")
+            rows.append(Row(name, tuple(parameter.shape), "deterministic", "-", "-", reason))
+        return Description(tuple(rows))
+
+
+def bayesian(
+    net: nn.Module,
+    posterior: str | Mapping[str, Any] | PosteriorPart = "mean_field",
+    prior: PriorChoice = "kaiming",
+    estimator: str | Mapping[str, Any] | Estimator = "weight_sampling",
+    where: Where = "all",
+    *,
+    means: str = "network",
+) -> BayesianModule:
+    """Turn any network into a Bayesian one. The given network is copied, not changed.
+
+    Args:
+        net: any ``nn.Module``; its code is not touched.
+        posterior: the shape of q: a name, ``{"name": ..., setting: value}``, or a part such as ``KTied(rank=3)``.
+        prior: p(w): likewise; or ``{pattern: prior}`` by parameter name, or a function of the site.
+        estimator: how the expected log-likelihood is got.
+        where: which parameters are Bayesian: ``"all"`` (but normalisation layers), ``"last_layer"``, name or
+            module patterns, module types, or a function (name, module, parameter) -> bool.
+        means: posterior means start at the network's present weights (``"network"``) or uniformly at random
+            with the prior's std (``"prior"``, the thesis' choice).
+    """
+    if not isinstance(net, nn.Module):
+        raise NetworkError(f"bayesian() takes an nn.Module, not {type(net).__name__}")
+    if means not in _STARTS:
+        raise SettingError(f"means = {means!r}; {nearest(str(means), _STARTS)}")
+    posterior_part = POSTERIORS.resolve(posterior)
+    chosen_estimator = ESTIMATORS.resolve(estimator)
+    check_estimator(posterior_part, chosen_estimator)
+    selection = select(net, where)
+    _check_uniform(net, selection)
+    for note in chosen_estimator.cautions(net):
+        warnings.warn(note, BayeswellWarning, stacklevel=2)
+    parameters = dict(net.named_parameters())
+    start = selection.layout.flatten(parameters).detach()
+    flat_prior = lay_out(prior, selection.layout, like=start)
+    if means == "prior":
+        start = torch.empty_like(start).uniform_(-1, 1) * math.sqrt(3) * flat_prior.std_vector()
+    elif not bool(start.isfinite().all()):
+        raise NetworkError("the network's weights hold NaN or inf; repair them, or start with means='prior'")
+    state = posterior_part.build(selection.layout, flat_prior, start)
+    bare = _without_bayesian_parameters(net, selection)
+    return BayesianModule(bare, selection, flat_prior, state, posterior_part, chosen_estimator)
+
+
+def _check_uniform(net: nn.Module, selection: Selection) -> None:
+    """One flat vector needs one dtype and one device."""
+    parameters = dict(net.named_parameters())
+    kinds = {(parameters[site.name].dtype, parameters[site.name].device) for site in selection.layout.sites}
+    if len(kinds) > 1:
+        found = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
+        raise NetworkError(f"the Bayesian parameters differ in dtype or device ({found}); bring them to one first")
+
+
+def _without_bayesian_parameters(net: nn.Module, selection: Selection) -> nn.Module:
+    """A copy of the network in which the Bayesian parameters are empty slots."""
+    bare = copy.deepcopy(net)
+    for site in selection.layout.sites:
+        for name in site.names:
+            module_name, _, local_name = name.rpartition(".")
+            bare.get_submodule(module_name)._parameters[local_name] = None
+    return bare
+
+
+def _pack(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
+    if not kwargs:
+        return args[0] if len(args) == 1 and not isinstance(args[0], tuple | Mapping) else args
+    if not args:
+        return kwargs
+    return _Call(args, kwargs)
+
+
+def _unpack(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(inputs, _Call):
+        return inputs.args, inputs.kwargs
+    if isinstance(inputs, tuple):
+        return inputs, {}
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return (inputs,), {}
+
+
+class _Call:
+    """Positional and keyword arguments together."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.args, self.kwargs = args, kwargs

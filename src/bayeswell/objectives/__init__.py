@@ -1,0 +1,5 @@
+"""What training minimises."""
+
+from .elbo import ELBO
+
+__all__ = ["ELBO"]

@@ -1,0 +1,111 @@
+"""The evidence lower bound as a loss."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..composition import check_divergence
+from ..divergences import DIVERGENCES
+from ..errors import BayeswellWarning, DataError, SettingError, require_count
+from ..likelihoods import LIKELIHOODS
+from ..schedules import KL_WEIGHTS, KLWeight
+from ..types import WEIGHT_SAMPLE, BayesianModel, Divergence, Inputs, Likelihood, Progress, Terms
+from .checked import CheckedLikelihood
+
+
+class ELBO(nn.Module):
+    """total = share * mean NLL over the batch + temperature * weight * KL / N, in nats per datum.
+
+    KL is summed over all weights and divided by the number N of training examples, here and nowhere else.
+    ``weight`` is M pi_i of the KL weight scheme (1 if uniform). ``share`` is 1 but for a ragged batch: given
+    ``Progress(batches=M)`` it is S M / N, so that the plain average of the totals over an epoch is exactly the
+    objective of the whole data set whatever the batch size.
+
+    ``divergence`` None takes the analytic form where the prior has one and else Monte Carlo, and says so once.
+    """
+
+    def __init__(
+        self,
+        likelihood: Any,
+        dataset_size: int,
+        *,
+        divergence: str | Mapping[str, Any] | Divergence | None = None,
+        kl_weight: str | Mapping[str, Any] | KLWeight = "uniform",
+        temperature: float = 1.0,
+        check: bool = True,
+    ) -> None:
+        super().__init__()
+        require_count("ELBO", "dataset_size", dataset_size)
+        if not 0 <= temperature < float("inf"):
+            raise SettingError(f"ELBO: temperature = {temperature!r}; it must be a finite number of at least 0")
+        self.likelihood = LIKELIHOODS.resolve(likelihood)
+        self.dataset_size = dataset_size
+        self.divergence = None if divergence is None else DIVERGENCES.resolve(divergence)
+        self.kl_weight = KL_WEIGHTS.resolve(kl_weight)
+        self.temperature = temperature
+        self.check = check
+
+    def forward(
+        self,
+        model: BayesianModel,
+        inputs: Inputs,
+        targets: Tensor,
+        *,
+        at: Progress | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Terms:
+        """The terms of one batch; differentiate ``total``."""
+        if len(targets) == 0:
+            raise DataError("the batch is empty: it has no targets")
+        divergence = self._divergence_for(model)
+        noise = model.estimator.noise(model, generator)
+        weights, kl = divergence(model.posterior, model.prior, noise)
+        estimate = model.estimator.expected_nll(
+            model, weights, inputs, targets, self._guarded(), generator, at
+        )
+        total = self._share(targets, at) * estimate.nll + self._factor(at) * kl
+        if self.check and not bool(total.isfinite()):
+            raise DataError(_diagnose(inputs, targets, estimate.outputs, estimate.nll, kl))
+        return Terms(total, estimate.nll.detach(), kl.detach(), self.dataset_size, estimate.outputs)
+
+    def _divergence_for(self, model: BayesianModel) -> Divergence:
+        """The chosen divergence, or the one that fits; refused if it cannot work with the model's parts."""
+        divergence = self.divergence
+        if divergence is None:
+            analytic = model.prior.analytic or WEIGHT_SAMPLE not in model.estimator.provides
+            divergence = DIVERGENCES.resolve("analytic" if analytic else "monte_carlo")
+        check_divergence(model.posterior_part, model.prior, model.estimator, divergence)
+        if self.divergence is None:
+            self.divergence = divergence
+            if divergence.name == "monte_carlo":
+                note = "the prior has no closed-form KL: it is estimated at each step's weight draws (monte_carlo)"
+                warnings.warn(note, BayeswellWarning, stacklevel=4)
+        return divergence
+
+    def _guarded(self) -> Likelihood:
+        return CheckedLikelihood(self.likelihood) if self.check else self.likelihood
+
+    def _share(self, targets: Tensor, at: Progress | None) -> float:
+        """S M / N: what a batch counts for in the average over an epoch of M batches."""
+        if at is None or at.batches is None:
+            return 1.0
+        return len(targets) * at.batches / self.dataset_size
+
+    def _factor(self, at: Progress | None) -> float:
+        """temperature * weight / N: the only place where the KL is scaled."""
+        return self.temperature * self.kl_weight(at or Progress()) / self.dataset_size
+
+
+def _diagnose(inputs: Inputs, targets: Tensor, outputs: Any, nll: Tensor, kl: Tensor) -> str:
+    """One line on where a NaN or inf came from."""
+    tensors = {"the inputs": inputs, "the targets": targets, "the network's outputs": outputs}
+    for name, value in tensors.items():
+        if isinstance(value, Tensor) and value.is_floating_point() and not bool(value.isfinite().all()):
+            place = tuple((~value.isfinite()).nonzero()[0].tolist())
+            return f"NaN or inf in {name}, first at index {place}; the loss is not finite and no step was taken"
+    return f"the loss is not finite (nll {float(nll):g}, kl {float(kl):g}) and no step was taken; lower the learning rate"

@@ -1,0 +1,109 @@
+"""The k-tied Normal: standard deviations of a weight matrix as a low-rank product."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import SettingError, require_count, require_positive
+from ..tree import Layout, Site
+from ..types import ENTROPY, FACTORISED, LOG_PROB, WEIGHT_SAMPLE, Posterior, Prior
+from .factorised import FactorisedPosterior
+from .start import check_initial_std, initial_std_vector
+
+
+class KTiedPosterior(FactorisedPosterior):
+    """Trainable state: ``mean``, ``log_factors`` (of all tied sites, flat) and ``log_std`` (of the others)."""
+
+    def __init__(
+        self, layout: Layout, means: Tensor, stds: Tensor, tied: frozenset[str], rank: int, spread: float
+    ) -> None:
+        super().__init__(layout, means)
+        self.tied, self.rank = tied, rank
+        factors, free = [], []
+        for site in layout.sites:
+            piece = stds[layout.slices[site.name]]
+            if site.name not in tied:
+                free.append(piece.log())
+                continue
+            rows, columns = site.matrix_shape or (0, 0)
+            centre = 0.5 * (math.log(float(piece.mean()) / rank) - spread**2)
+            factors.append(centre + spread * torch.randn_like(means[:1].expand((rows + columns) * rank)))
+        self.log_factors = nn.Parameter(torch.cat(factors))
+        self.log_std = nn.Parameter(torch.cat(free) if free else means.new_zeros(0))
+
+    def stds(self) -> tuple[Tensor, Tensor]:
+        """std_ij = sum_k u_ik v_jk with u = exp(a), v = exp(b) for tied sites, exp(log_std) for the others."""
+        factors, free = self.log_factors.exp(), self.log_std.exp()
+        pieces, at, free_at = [], 0, 0
+        for site in self.layout.sites:
+            if site.name not in self.tied:
+                pieces.append(free[free_at : free_at + site.size])
+                free_at += site.size
+                continue
+            rows, columns = site.matrix_shape or (0, 0)
+            left = factors[at : at + rows * self.rank].view(rows, self.rank)
+            at += rows * self.rank
+            right = factors[at : at + columns * self.rank].view(columns, self.rank)
+            at += columns * self.rank
+            pieces.append(site.from_matrix(left @ right.T).reshape(-1))
+        std = torch.cat(pieces)
+        # The floor keeps log finite where both factors underflow.
+        return std, std.clamp_min(torch.finfo(std.dtype).tiny).log().sum()
+
+    def explain(self, site: Site) -> str:
+        """For ``describe()``."""
+        if site.name in self.tied:
+            rows, columns = site.matrix_shape or (0, 0)
+            return f"k_tied(rank={self.rank}, {rows}x{columns})"
+        if site.matrix_shape is None:
+            return "mean_field (not a matrix)"
+        if self.rank > min(site.matrix_shape):
+            return f"mean_field (rank {self.rank} exceeds its smaller side {min(site.matrix_shape)})"
+        return "mean_field (not chosen by tie)"
+
+
+@dataclass(frozen=True)
+class KTied:
+    """Stds of each weight matrix as a rank-k product of positive factors: half the parameters of mean-field.
+
+    std_ij = sum_k u_ik v_jk with u = exp(a), v = exp(b) (optimised in log form), weights independent given
+    that. A matrix of m x n has k (m + n) std parameters instead of m n. Factors start as
+    a, b ~ N((log(s/k) - spread^2)/2, spread^2), so that E[std] = s, the mean std that mean-field would start
+    from; spread > 0 breaks the symmetry between the k components, which would otherwise stay equal forever.
+
+    ``tie`` chooses the tied parameters by name patterns; a convolution kernel is tied as the matrix (output
+    channels) x (input channels x kernel area). The paper ties dense and recurrent matrices only. Biases, and
+    matrices whose smaller side is below the rank, stay mean-field.
+    """
+
+    rank: int = 2
+    tie: str | tuple[str, ...] = "*"
+    initial_std: float | None = None
+    spread: float = 0.1
+
+    name: ClassVar[str] = "k_tied"
+    paper: ClassVar[str] = "Swiatkowski et al. 2020"
+    provides: ClassVar[frozenset[str]] = frozenset({FACTORISED, WEIGHT_SAMPLE, LOG_PROB, ENTROPY})
+
+    def __post_init__(self) -> None:
+        require_count("k_tied", "rank", self.rank)
+        require_positive("k_tied", "spread", self.spread)
+        check_initial_std("k_tied", self.initial_std)
+
+    def build(self, layout: Layout, prior: Prior, means: Tensor) -> Posterior:
+        """Trainable state over the layout."""
+        chosen = [s for s in layout.sites if s.matrix_shape is not None and s.fits(self.tie)]
+        if not chosen:
+            raise SettingError(f"k_tied: tie = {self.tie!r} fits no weight matrix; the network has: "
+                               f"{', '.join(s.name for s in layout.sites if s.matrix_shape) or 'none'}")
+        largest = max(min(s.matrix_shape) for s in chosen if s.matrix_shape)
+        if self.rank > largest:
+            raise SettingError(f"k_tied: rank = {self.rank} exceeds the smaller side ({largest}) of every tied matrix")
+        tied = frozenset(s.name for s in chosen if s.matrix_shape and self.rank <= min(s.matrix_shape))
+        stds = initial_std_vector(self.initial_std, prior)
+        return KTiedPosterior(layout, means, stds, tied, self.rank, self.spread)

@@ -1,0 +1,91 @@
+"""Mean-field Gaussian: one mean and one std for every weight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..errors import SettingError, nearest
+from ..tree import Layout, Site
+from ..types import ENTROPY, FACTORISED, LOG_PROB, WEIGHT_SAMPLE, Posterior, Prior
+from .factorised import FactorisedPosterior
+from .start import check_initial_std, initial_std_vector
+
+
+def softplus_inverse(std: Tensor) -> Tensor:
+    """rho with softplus(rho) = std, stable for tiny and for large std."""
+    return std + torch.log(-torch.expm1(-std))
+
+
+def log_softplus(rho: Tensor) -> Tensor:
+    """log(softplus(rho)); below -15 it equals rho to float32's (and nearly float64's) last digit."""
+    return torch.where(rho < -15, rho - 0.5 * rho.clamp_max(-15).exp(), F.softplus(rho.clamp_min(-15)).log())
+
+
+class MeanFieldPosterior(FactorisedPosterior):
+    """Trainable state: ``mean`` and ``log_std``."""
+
+    def __init__(self, layout: Layout, means: Tensor, stds: Tensor) -> None:
+        super().__init__(layout, means)
+        self.log_std = nn.Parameter(stds.log())
+
+    def stds(self) -> tuple[Tensor, Tensor]:
+        """std = exp(log_std)."""
+        return self.log_std.exp(), self.log_std.sum()
+
+    def explain(self, site: Site) -> str:
+        """For ``describe()``."""
+        return "mean_field"
+
+
+class SoftplusMeanFieldPosterior(FactorisedPosterior):
+    """Trainable state: ``mean`` and ``rho``."""
+
+    def __init__(self, layout: Layout, means: Tensor, stds: Tensor) -> None:
+        super().__init__(layout, means)
+        self.rho = nn.Parameter(softplus_inverse(stds))
+
+    def stds(self) -> tuple[Tensor, Tensor]:
+        """std = softplus(rho) = log(1 + exp(rho))."""
+        return F.softplus(self.rho), log_softplus(self.rho).sum()
+
+    def explain(self, site: Site) -> str:
+        """For ``describe()``."""
+        return "mean_field (softplus)"
+
+
+_STATES: dict[str, type[MeanFieldPosterior] | type[SoftplusMeanFieldPosterior]] = {
+    "log_std": MeanFieldPosterior,
+    "rho": SoftplusMeanFieldPosterior,
+}
+
+
+@dataclass(frozen=True)
+class MeanField:
+    """Independent Gaussian weights, each with its own mean and std ("BBB", "SGVB", "GMFVI").
+
+    ``parameter`` is what the optimizer moves: ``log_std`` (default: variational Laplace and k-tied use it, it
+    is the cheaper one, and it cannot leave the domain) or ``rho`` with std = softplus(rho) (Blundell; the
+    thesis starts at rho = -10, std 4.54e-5). For std << 1 the two are the same algorithm. ``initial_std`` None
+    means exp(-3) times the prior std of each weight.
+    """
+
+    initial_std: float | None = None
+    parameter: str = "log_std"
+
+    name: ClassVar[str] = "mean_field"
+    paper: ClassVar[str] = "Graves 2011; Blundell et al. 2015"
+    provides: ClassVar[frozenset[str]] = frozenset({FACTORISED, WEIGHT_SAMPLE, LOG_PROB, ENTROPY})
+
+    def __post_init__(self) -> None:
+        check_initial_std("mean_field", self.initial_std)
+        if self.parameter not in _STATES:
+            raise SettingError(f"mean_field: parameter = '{self.parameter}'; {nearest(str(self.parameter), _STATES)}")
+
+    def build(self, layout: Layout, prior: Prior, means: Tensor) -> Posterior:
+        """Trainable state over the layout."""
+        return _STATES[self.parameter](layout, means, initial_std_vector(self.initial_std, prior))

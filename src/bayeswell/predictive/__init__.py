@@ -1,0 +1,16 @@
+"""Prediction by averaging over draws of the posterior; knows a model only as something to draw from."""
+
+from .contracts import Drawable
+from .evaluate import expected_nll, nll_of_draws, predict
+from .modes import evaluation_mode
+from .predictions import ClassPrediction, RealPrediction
+
+__all__ = [
+    "ClassPrediction",
+    "Drawable",
+    "RealPrediction",
+    "evaluation_mode",
+    "expected_nll",
+    "nll_of_draws",
+    "predict",
+]

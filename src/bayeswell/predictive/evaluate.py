@@ -1,0 +1,222 @@
+"""Averages over posterior draws: p(y given x) = E_q[p(y given x, w)], by Monte Carlo.
+
+One draw is one network, evaluated on all inputs before the next is drawn. So the draws depend on the seed
+alone and not on the batch size, and memory does not depend on the number of draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+
+from ..errors import NetworkError, SettingError, require_count
+from ..likelihoods import ClassLikelihood, RealLikelihood
+from ..random import make_generator
+from ..types import Inputs, Likelihood
+from .accumulate import ClassAverage, Collector, NLLSums, RealAverage, class_prediction, real_prediction
+from .contracts import Drawable
+from .inputs import Batch, Home, as_targets, cut_into_batches, home_of
+from .modes import evaluation_mode
+from .predictions import ClassPrediction, RealPrediction
+
+
+@overload
+def predict(
+    model: Drawable,
+    inputs: Inputs,
+    likelihood: ClassLikelihood,
+    *,
+    draws: int = ...,
+    batch_size: int | None = ...,
+    generator: torch.Generator | None = ...,
+    seed: int | None = ...,
+    keep_samples: bool = ...,
+) -> ClassPrediction: ...
+
+
+@overload
+def predict(
+    model: Drawable,
+    inputs: Inputs,
+    likelihood: RealLikelihood,
+    *,
+    draws: int = ...,
+    batch_size: int | None = ...,
+    generator: torch.Generator | None = ...,
+    seed: int | None = ...,
+    keep_samples: bool = ...,
+) -> RealPrediction: ...
+
+
+@overload
+def predict(
+    model: Drawable,
+    inputs: Inputs,
+    likelihood: Likelihood,
+    *,
+    draws: int = ...,
+    batch_size: int | None = ...,
+    generator: torch.Generator | None = ...,
+    seed: int | None = ...,
+    keep_samples: bool = ...,
+) -> ClassPrediction | RealPrediction: ...
+
+
+def predict(
+    model: Drawable,
+    inputs: Inputs,
+    likelihood: Likelihood,
+    *,
+    draws: int = 100,
+    batch_size: int | None = None,
+    generator: torch.Generator | None = None,
+    seed: int | None = None,
+    keep_samples: bool = False,
+) -> ClassPrediction | RealPrediction:
+    """The prediction averaged over draws of the posterior, and the parts of its uncertainty.
+
+    The likelihood alone decides which of the two records comes back. ``inputs`` is a tensor, a numpy array,
+    a tuple (positional) or a mapping (keywords) of them, examples on the first axis; ``batch_size`` (all at
+    once if None) bounds the memory of a pass. Randomness comes from ``generator``, from a new one with
+    ``seed``, or else from torch's global one. ``keep_samples`` keeps what each draw says (memory grows with
+    draws). The model is evaluated without gradients in evaluation mode and left in the mode it had.
+    """
+    _require_counts("predict", draws, batch_size)
+    home = home_of(model)
+    source = _choose_generator(generator, seed, home)
+    if isinstance(likelihood, ClassLikelihood):
+        batches = cut_into_batches(inputs, batch_size, home)
+        classes = [ClassAverage(likelihood, keep_samples) for _ in batches]
+        _run_draws(model, batches, classes, draws, source, home)
+        return class_prediction(classes)
+    if isinstance(likelihood, RealLikelihood):
+        batches = cut_into_batches(inputs, batch_size, home)
+        reals = [RealAverage(likelihood, keep_samples) for _ in batches]
+        _run_draws(model, batches, reals, draws, source, home)
+        return real_prediction(reals)
+    raise SettingError(
+        f"likelihood = {likelihood!r} cannot be predicted with; it must be a likelihood object that has "
+        "class_probabilities or mean_and_variance"
+    )
+
+
+def expected_nll(
+    model: Drawable,
+    inputs: Inputs,
+    targets: Any,
+    likelihood: Likelihood,
+    *,
+    draws: int = 100,
+    batch_size: int | None = None,
+    generator: torch.Generator | None = None,
+    seed: int | None = None,
+) -> float:
+    """E_q[-log p(y given x, w)] in nats per datum: the mean of the NLL over draws.
+
+    Times N, plus KL(q, p), this is the negative ELBO. Not the NLL of the averaged prediction, which is
+    never larger (Jensen). Arguments as in ``predict``.
+    """
+    losses = nll_of_draws(
+        model,
+        inputs,
+        targets,
+        likelihood,
+        draws=draws,
+        batch_size=batch_size,
+        generator=generator,
+        seed=seed,
+    )
+    return float(losses.mean())
+
+
+def nll_of_draws(
+    model: Drawable,
+    inputs: Inputs,
+    targets: Any,
+    likelihood: Likelihood,
+    *,
+    draws: int = 100,
+    batch_size: int | None = None,
+    generator: torch.Generator | None = None,
+    seed: int | None = None,
+) -> Tensor:
+    """(D,): the mean NLL over all examples, in nats per datum, under each draw.
+
+    What ``expected_nll`` averages; std / sqrt(D) of these is its standard error.
+    """
+    _require_counts("nll_of_draws", draws, batch_size)
+    home = home_of(model)
+    source = _choose_generator(generator, seed, home)
+    batches = cut_into_batches(inputs, batch_size, home)
+    examples = batches[-1].stop
+    all_targets = as_targets(targets, examples)
+    sums = [NLLSums(likelihood, all_targets[batch.start : batch.stop]) for batch in batches]
+    _run_draws(model, batches, sums, draws, source, home)
+    losses = torch.stack([torch.stack(batch.sums) for batch in sums]).sum(0).cpu() / examples
+    if bool(losses.isnan().any()):
+        number = int(losses.isnan().nonzero()[0])
+        raise NetworkError(f"the NLL of draw {number} is NaN: the network's outputs are not finite")
+    return losses
+
+
+def _run_draws(
+    model: Drawable,
+    batches: Sequence[Batch],
+    collectors: Sequence[Collector],
+    draws: int,
+    generator: torch.Generator | None,
+    home: Home,
+) -> None:
+    """Draw by draw, batch by batch; each batch has a collector of its own."""
+    with torch.no_grad(), evaluation_mode(model):
+        for _ in range(draws):
+            # In a function of its own so that nothing of one draw is alive when the next is made.
+            _run_one_draw(model, batches, collectors, generator, home)
+
+
+def _run_one_draw(
+    model: Drawable,
+    batches: Sequence[Batch],
+    collectors: Sequence[Collector],
+    generator: torch.Generator | None,
+    home: Home,
+) -> None:
+    weights = model.draw(generator)
+    for batch, collector in zip(batches, collectors, strict=True):
+        outputs = model.call(weights, batch.on(home.device))
+        collector.add(_require_outputs(outputs, batch.stop - batch.start))
+
+
+def _require_outputs(outputs: Any, examples: int) -> Tensor:
+    if not isinstance(outputs, Tensor):
+        raise NetworkError(
+            f"the network returned a {type(outputs).__name__}; a likelihood takes one tensor "
+            "(wrap the network so that it returns the logits or means alone)"
+        )
+    if outputs.dim() == 0 or outputs.shape[0] != examples:
+        raise NetworkError(
+            f"the network returned shape {tuple(outputs.shape)} for {examples} examples; "
+            "the first axis must count the examples"
+        )
+    return outputs
+
+
+def _require_counts(owner: str, draws: int, batch_size: int | None) -> None:
+    require_count(owner, "draws", draws)
+    if batch_size is not None:
+        require_count(owner, "batch_size", batch_size)
+
+
+def _choose_generator(
+    generator: torch.Generator | None, seed: int | None, home: Home
+) -> torch.Generator | None:
+    if seed is None:
+        return generator
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise SettingError(f"seed = {seed!r}; it must be a whole number")
+    if generator is not None:
+        raise SettingError(f"seed = {seed!r} and a generator were both given; give one of them")
+    return make_generator(seed, home.device)

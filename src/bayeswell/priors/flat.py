@@ -1,0 +1,121 @@
+"""A prior laid out over the flat weight vector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ..registry import settings_of
+from ..tree import Layout, Site
+from .normal import GaussianDensity
+
+
+class PriorPart(Protocol):
+    """The settings of a prior: a density, and its parameters for each site."""
+
+    name: ClassVar[str]
+    paper: ClassVar[str]
+    density: ClassVar[Any]
+
+    def parameters(self, site: Site) -> tuple[float, ...]:
+        """The density's parameters for one site."""
+        ...
+
+
+class _Run(nn.Module):
+    """Neighbouring sites with one kind of density; keeps a column of parameters for each site."""
+
+    columns: Tensor
+
+    def __init__(self, parts: Sequence[PriorPart], layout: Layout, start: int, like: Tensor) -> None:
+        super().__init__()
+        self.density: Any = parts[0].density
+        self.layout = layout
+        self.start, self.stop = start, start + layout.size
+        rows = [part.parameters(site) for part, site in zip(parts, layout.sites, strict=True)]
+        self.register_buffer("columns", torch.tensor(rows, dtype=like.dtype, device=like.device).T.contiguous())
+
+    def parameters_of_density(self) -> list[Tensor]:
+        """Each parameter as a scalar where all sites agree, else spread over the weights."""
+        return [
+            column[0] if bool((column == column[0]).all()) else self.layout.spread(column)
+            for column in self.columns
+        ]
+
+
+class FlatPrior(nn.Module):
+    """Independent prior densities for every weight, one choice a site.
+
+    Sites of one kind that lie side by side form a run; a network with one prior is a single run, so all
+    work is on whole vectors. Where all of it is Gaussian, ``inverse_variance`` (1/s^2, a scalar or (P,)) and
+    ``log_std_sum`` (sum of log s) hold all that the fused KL of a factorised posterior needs.
+    """
+
+    inverse_variance: Tensor | None
+    log_std_sum: Tensor | None
+
+    def __init__(self, layout: Layout, parts: Sequence[PriorPart], *, like: Tensor) -> None:
+        super().__init__()
+        self.layout = layout
+        self.parts = tuple(parts)
+        self.runs = nn.ModuleList()
+        start = 0
+        paired = zip(layout.sites, self.parts, strict=True)
+        for _, members in groupby(paired, key=lambda pair: pair[1].density):
+            sites, choices = zip(*members, strict=True)
+            run = _Run(choices, Layout(sites), start, like)
+            self.runs.append(run)
+            start = run.stop
+        self.register_buffer("inverse_variance", None, persistent=False)
+        self.register_buffer("log_std_sum", None, persistent=False)
+        self._derive()
+        self.register_load_state_dict_post_hook(lambda prior, _: prior._derive())
+
+    def _derive(self) -> None:
+        if any(part.density is not GaussianDensity for part in self.parts):
+            return
+        (run,) = self.runs
+        (std,) = run.parameters_of_density()
+        # float64, as the sum runs over millions of weights.
+        self.inverse_variance = std.double().square().reciprocal().to(std.dtype)
+        self.log_std_sum = std.double().log().expand(self.layout.size).sum().to(std.dtype)
+
+    @property
+    def analytic(self) -> bool:
+        """Whether E_q[log p] has a closed form under Gaussian marginals."""
+        return all(part.density.analytic for part in self.parts)
+
+    def log_prob(self, weights: Tensor) -> Tensor:
+        """(D, P) -> (D,): log p(w)."""
+        total = weights.new_zeros(weights.shape[:-1])
+        for run in self.runs:
+            values = run.density.log_prob(weights[..., run.start : run.stop], *run.parameters_of_density())
+            total = total + values.sum(-1)
+        return total
+
+    def expected_log_prob(self, mean: Tensor, std: Tensor) -> Tensor:
+        """E[log p(w)] for independent w_i ~ N(mean_i, std_i^2)."""
+        total = mean.new_zeros(())
+        for run in self.runs:
+            part = slice(run.start, run.stop)
+            total = total + run.density.expected_log_prob(mean[part], std[part], *run.parameters_of_density()).sum()
+        return total
+
+    def std_vector(self) -> Tensor:
+        """(P,): prior standard deviation of each weight."""
+        pieces = [run.density.std(*run.parameters_of_density()).expand(run.stop - run.start) for run in self.runs]
+        return torch.cat(pieces)
+
+    def explain(self, site: Site) -> str:
+        """The prior of one site, for ``describe()``."""
+        part = self.parts[self.layout.sites.index(site)]
+        std = part.density.std(*(torch.tensor(value) for value in part.parameters(site)))
+        return f"{part.name}(std={float(std):.3g})"
+
+    def settings(self) -> list[dict[str, Any]]:
+        """The choice for every site as plain data."""
+        return [settings_of(part) for part in self.parts]

@@ -1,0 +1,91 @@
+"""Numbers that change along training: the weight of the KL term.
+
+Convention: the loss of batch i is (mean NLL) + weight_i * KL / N, with the M weights of an epoch averaging
+to one, so weight_i = M pi_i in the notation of the papers (sum of pi_i = 1).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from .errors import SettingError
+from .registry import Registry
+from .types import Progress
+
+
+class KLWeight(Protocol):
+    """A factor on the KL term that depends on progress."""
+
+    name: ClassVar[str]
+    paper: ClassVar[str]
+
+    def __call__(self, at: Progress) -> float:
+        """The factor M pi_i for this batch."""
+        ...
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """The same weight in every batch: pi_i = 1/M."""
+
+    name: ClassVar[str] = "uniform"
+    paper: ClassVar[str] = "Graves 2011"
+
+    def __call__(self, at: Progress) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True)
+class Geometric:
+    """Weights that fall (ratio < 1) or rise (ratio > 1) within each epoch: pi_i = ratio^i / sum_k ratio^k.
+
+    Book's thesis section 5.2 (lambda); ratio 1/2 is Blundell's 2^(M-i) / (2^M - 1). Computed in log space,
+    as 2^500 has no float32. ratio = 0 is defined as weight 0 in every batch: maximum likelihood.
+    """
+
+    ratio: float = 0.5
+
+    name: ClassVar[str] = "geometric"
+    paper: ClassVar[str] = "Blundell et al. 2015; Book 2020, section 5.2"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.ratio < math.inf:
+            raise SettingError(f"geometric: ratio = {self.ratio!r}; it must be a finite number of at least 0")
+
+    def __call__(self, at: Progress) -> float:
+        if at.batches is None:
+            raise SettingError("geometric KL weights need the number of batches of an epoch: Progress(batches=...)")
+        if self.ratio == 0:
+            return 0.0
+        log_ratio, count = math.log(self.ratio), at.batches
+        # log sum_k ratio^k over k = 1..M, scaled by its largest term.
+        largest = max(log_ratio, count * log_ratio)
+        total = largest + math.log(math.fsum(math.exp(k * log_ratio - largest) for k in range(1, count + 1)))
+        return count * math.exp((at.batch + 1) * log_ratio - total)
+
+
+@dataclass(frozen=True)
+class LinearAnneal:
+    """From 0 to 1 in a straight line over the first ``fraction`` of training, then 1.
+
+    k-tied Normal section 3.1 uses the whole run (fraction = 1): weight t/T after t of T steps.
+    """
+
+    fraction: float = 1.0
+
+    name: ClassVar[str] = "linear_anneal"
+    paper: ClassVar[str] = "Bowman et al. 2016; Swiatkowski et al. 2020, section 3.1"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fraction <= 1:
+            raise SettingError(f"linear_anneal: fraction = {self.fraction!r}; it must lie in (0, 1]")
+
+    def __call__(self, at: Progress) -> float:
+        if at.total_steps is None:
+            raise SettingError("linear_anneal needs the planned number of steps: Progress(total_steps=...)")
+        return min(1.0, (at.step + 1) / (self.fraction * at.total_steps))
+
+
+KL_WEIGHTS: Registry[KLWeight] = Registry("KL weight", Uniform, Geometric, LinearAnneal)
