@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from .errors import CompositionError
-from .types import ENTROPY, FACTORISED, LOG_PROB, POINT, WEIGHT_SAMPLE, Divergence, Estimator, PosteriorPart, Prior
+from .types import (
+    ENTROPY,
+    FACTORISED,
+    LOG_PROB,
+    POINT,
+    WEIGHT_SAMPLE,
+    Divergence,
+    Estimator,
+    PosteriorPart,
+    Prior,
+)
 
 _LACKS = {
     FACTORISED: "independent Gaussian weights",
@@ -22,9 +32,7 @@ def check_estimator(posterior: PosteriorPart, estimator: Estimator) -> None:
         )
 
 
-def check_divergence(
-    posterior: PosteriorPart, prior: Prior, estimator: Estimator, divergence: Divergence
-) -> None:
+def check_divergence(posterior: PosteriorPart, prior: Prior, estimator: Estimator, divergence: Divergence) -> None:
     """Refuse a divergence that needs what the posterior, the prior or the estimator does not have."""
     if POINT in posterior.provides:
         if divergence.name != "analytic":

@@ -18,9 +18,7 @@ def make_generator(seed: int, device: torch.device | str = "cpu") -> torch.Gener
     return torch.Generator(device=device).manual_seed(seed)
 
 
-def standard_normal(
-    shape: Sequence[int], *, like: Tensor, generator: torch.Generator | None = None
-) -> Tensor:
+def standard_normal(shape: Sequence[int], *, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Independent N(0, 1) numbers with the dtype and device of ``like``."""
     return torch.randn(tuple(shape), generator=generator, dtype=like.dtype, device=like.device)
 

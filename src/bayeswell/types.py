@@ -167,13 +167,40 @@ class LinearLayer:
 class BayesianModel(Protocol):
     """What estimators may know of a lifted network."""
 
-    net: nn.Module
-    posterior: Posterior
-    posterior_part: PosteriorPart
-    prior: Prior
-    estimator: Estimator
-    layout: Layout
-    linear_layers: Mapping[str, LinearLayer]
+    @property
+    def net(self) -> nn.Module:
+        """The network, with empty slots where its Bayesian parameters were."""
+        ...
+
+    @property
+    def posterior(self) -> Posterior:
+        """q(w)."""
+        ...
+
+    @property
+    def posterior_part(self) -> PosteriorPart:
+        """The settings that q was built from."""
+        ...
+
+    @property
+    def prior(self) -> Prior:
+        """p(w)."""
+        ...
+
+    @property
+    def estimator(self) -> Estimator:
+        """How the expected log-likelihood is got."""
+        ...
+
+    @property
+    def layout(self) -> Layout:
+        """The sites of the flat weight vector."""
+        ...
+
+    @property
+    def linear_layers(self) -> Mapping[str, LinearLayer]:
+        """The layers that are linear in a Bayesian weight of their own, by name."""
+        ...
 
     def call(self, weights: Mapping[str, Tensor], inputs: Inputs) -> Any:
         """The network's outputs with these tensors in place of its Bayesian parameters."""
@@ -249,8 +276,6 @@ class Divergence(Protocol):
     paper: ClassVar[str]
     needs: ClassVar[frozenset[str]]
 
-    def __call__(
-        self, posterior: Posterior, prior: Prior, noise: Tensor | None
-    ) -> tuple[Tensor | None, Tensor]:
+    def __call__(self, posterior: Posterior, prior: Prior, noise: Tensor | None) -> tuple[Tensor | None, Tensor]:
         """(D, P) draws or None, and the KL estimate in nats."""
         ...

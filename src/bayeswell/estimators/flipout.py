@@ -11,7 +11,16 @@ from torch import Tensor, nn
 from ..errors import require_count
 from ..random import random_signs, standard_normal
 from ..tree import Site
-from ..types import FACTORISED, WEIGHT_SAMPLE, BayesianModel, Estimate, Inputs, LinearLayer, Likelihood, Progress
+from ..types import (
+    FACTORISED,
+    WEIGHT_SAMPLE,
+    BayesianModel,
+    Estimate,
+    Inputs,
+    Likelihood,
+    LinearLayer,
+    Progress,
+)
 from .by_layer import example_signs_shape, replaced_forwards, unused_site
 from .sampling import average_nll
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..errors import NetworkError, require_count
 from ..random import standard_normal
 from ..tree import Site
-from ..types import FACTORISED, BayesianModel, Estimate, Inputs, LinearLayer, Likelihood, Progress
+from ..types import FACTORISED, BayesianModel, Estimate, Inputs, Likelihood, LinearLayer, Progress
 from .by_layer import any_nan, linear_names, replaced_forwards, unused_site
 from .sampling import average_nll
 
@@ -64,7 +64,7 @@ class LocalReparameterization:
             silent.discard(layer.name)
             bias = means[layer.bias] if layer.bias else layer.module.bias
             bias_variance = stds[layer.bias].square() if layer.bias else None
-            mean = layer.op(x, means[layer.weight], bias, *extra, **named)  # type: ignore[arg-type]
+            mean = layer.op(x, means[layer.weight], bias, *extra, **named)
             variance = layer.op(x.square(), stds[layer.weight].square(), bias_variance, *extra, **named)
             # The floor gives the square root a finite slope where an input is all zero.
             std = variance.clamp_min(torch.finfo(variance.dtype).tiny).sqrt()
@@ -72,8 +72,7 @@ class LocalReparameterization:
 
         # A weight that someone reads past its layer's forward would be used without noise: NaN tells.
         unreadable = {
-            name: means[name].new_full((), float("nan")).expand(means[name].shape)
-            for name in linear_names(model)
+            name: means[name].new_full((), float("nan")).expand(means[name].shape) for name in linear_names(model)
         }
         with replaced_forwards(layers, pre_activation):
             outputs = model.call({**means, **unreadable}, inputs)

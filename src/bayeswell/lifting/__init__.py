@@ -2,6 +2,7 @@
 
 from .description import Description, Row
 from .module import BayesianModule, bayesian
+from .saving import Saved, load, save
 from .where import Where
 
-__all__ = ["BayesianModule", "Description", "Row", "Where", "bayesian"]
+__all__ = ["BayesianModule", "Description", "Row", "Saved", "Where", "bayesian", "load", "save"]

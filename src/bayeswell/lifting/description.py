@@ -41,8 +41,9 @@ class Description:
             shape = "x".join(map(str, row.shape)) or "scalar"
             table.append((row.name, shape, row.posterior, row.prior, row.estimator, row.note))
         widths = [max(len(line[column]) for line in table) for column in range(len(header))]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table
+        ]
         lines.insert(1, "-" * max(map(len, lines)))
         lines.append(f"{self.bayesian_weights} Bayesian weights, {self.deterministic_weights} deterministic")
         return "\n".join(lines)
-

@@ -55,9 +55,7 @@ def select(net: nn.Module, where: Where) -> Selection:
         shape = tuple(candidate.parameter.shape)
         wiring = wiring_of(candidate.owner, candidate.local_name, shape)
         layer = type(candidate.owner).__name__
-        sites.append(
-            Site(candidate.names, shape, layer, wiring.fan_in, wiring.fan_out, wiring.output_dim)
-        )
+        sites.append(Site(candidate.names, shape, layer, wiring.fan_in, wiring.fan_out, wiring.output_dim))
     if not sites:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in list(deterministic.items())[:4])
         names = [name for candidate in candidates for name in candidate.names]
@@ -106,11 +104,11 @@ def _choose(candidates: list[_Candidate], where: Where) -> set[str]:
             usual = [c for c in trainable if c.owner is trainable[-1].owner]
         return {c.names[0] for c in usual}
     if isinstance(where, type) or (isinstance(where, tuple) and all(isinstance(kind, type) for kind in where)):
-        return {c.names[0] for c in candidates if isinstance(c.owner, where)}  # type: ignore[arg-type]
+        return {c.names[0] for c in candidates if isinstance(c.owner, where)}
     if isinstance(where, str | list | tuple | set | frozenset) and all(isinstance(w, str) for w in where):
         patterns = [where] if isinstance(where, str) else list(where)
-        _refuse_idle_patterns(patterns, candidates)  # type: ignore[arg-type]
-        return {c.names[0] for c in candidates if any(_fits(n, p) for n in c.names for p in patterns)}  # type: ignore[arg-type]
+        _refuse_idle_patterns(patterns, candidates)
+        return {c.names[0] for c in candidates if any(_fits(n, p) for n in c.names for p in patterns)}
     if callable(where):
         return {c.names[0] for c in candidates if where(c.names[0], c.owner, c.parameter)}
     raise SettingError(

@@ -36,8 +36,7 @@ class Bernoulli(nn.Module):
         wrong = (targets != 0) & (targets != 1)
         if bool(wrong.any()):
             raise DataError(
-                f"bernoulli: target {targets[wrong][0].item():g} at index {first_index(wrong)}; "
-                "targets must be 0 or 1"
+                f"bernoulli: target {targets[wrong][0].item():g} at index {first_index(wrong)}; targets must be 0 or 1"
             )
 
     def nll(self, outputs: Tensor, targets: Tensor) -> Tensor:

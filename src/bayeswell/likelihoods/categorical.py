@@ -37,8 +37,7 @@ class Categorical(nn.Module):
         classes = _count_classes(outputs)
         if targets.is_floating_point() or targets.is_complex():
             raise DataError(
-                f"categorical: targets are {targets.dtype}; "
-                f"class labels must be integers from 0 to {classes - 1}"
+                f"categorical: targets are {targets.dtype}; class labels must be integers from 0 to {classes - 1}"
             )
         _require_label_shape(targets, outputs)
         labels = targets.long()

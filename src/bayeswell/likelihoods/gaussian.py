@@ -53,9 +53,7 @@ class Gaussian(nn.Module):
         if self.noise == "learned":
             if abs(math.log(self.std)) > _LOG_STD_LIMIT:
                 low, high = math.exp(-_LOG_STD_LIMIT), math.exp(_LOG_STD_LIMIT)
-                raise SettingError(
-                    f"gaussian: std = {self.std!r}; learned noise must start in {low:.1g} to {high:.1g}"
-                )
+                raise SettingError(f"gaussian: std = {self.std!r}; learned noise must start in {low:.1g} to {high:.1g}")
             self.log_std = nn.Parameter(torch.tensor(math.log(self.std)))
 
     def check(self, targets: Tensor, outputs: Tensor) -> None:

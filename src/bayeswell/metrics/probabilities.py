@@ -17,8 +17,7 @@ def require_probabilities(probabilities: Tensor) -> Tensor:
         raise DataError(f"probabilities are a {type(probabilities).__name__}; they must be a tensor")
     if probabilities.dim() < 2 or probabilities.numel() == 0:
         raise DataError(
-            f"probabilities have shape {tuple(probabilities.shape)}; they must be (S, ..., K) with at least "
-            "one example"
+            f"probabilities have shape {tuple(probabilities.shape)}; they must be (S, ..., K) with at least one example"
         )
     values = probabilities.detach().cpu()
     if values.dtype != torch.float64:

@@ -65,9 +65,7 @@ class ELBO(nn.Module):
         divergence = self._divergence_for(model)
         noise = model.estimator.noise(model, generator)
         weights, kl = divergence(model.posterior, model.prior, noise)
-        estimate = model.estimator.expected_nll(
-            model, weights, inputs, targets, self._guarded(), generator, at
-        )
+        estimate = model.estimator.expected_nll(model, weights, inputs, targets, self._guarded(), generator, at)
         total = self._share(targets, at) * estimate.nll + self._factor(at) * kl
         if self.check and not bool(total.isfinite()):
             raise DataError(_diagnose(inputs, targets, estimate.outputs, estimate.nll, kl))
@@ -108,4 +106,6 @@ def _diagnose(inputs: Inputs, targets: Tensor, outputs: Any, nll: Tensor, kl: Te
         if isinstance(value, Tensor) and value.is_floating_point() and not bool(value.isfinite().all()):
             place = tuple((~value.isfinite()).nonzero()[0].tolist())
             return f"NaN or inf in {name}, first at index {place}; the loss is not finite and no step was taken"
-    return f"the loss is not finite (nll {float(nll):g}, kl {float(kl):g}) and no step was taken; lower the learning rate"
+    return (
+        f"the loss is not finite (nll {float(nll):g}, kl {float(kl):g}) and no step was taken; lower the learning rate"
+    )

@@ -47,9 +47,7 @@ class Bundle:
     record: dict[str, Any]
 
 
-def write_bundle(
-    path: str | os.PathLike[str], tensors: Mapping[str, Tensor], record: Mapping[str, JSON]
-) -> None:
+def write_bundle(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], record: Mapping[str, JSON]) -> None:
     """Save as the folder ``path``, whole or not at all, in place of the bundle that may be there.
 
     When this returns, the bundle is forced to disk. At every moment, also after a crash or a power cut, the
@@ -70,9 +68,7 @@ def write_bundle(
         kept = any(place is not None for place in folders.glimpse(target))
         state = "the bundle already there can still be read" if kept else "nothing was saved"
         remedy = _REMEDIES.get(getattr(error, "errno", None) or 0, "try again")
-        raise FileError(
-            f"cannot save the bundle {_shown(target)}: {_reason(error)}; {state}; {remedy}"
-        ) from error
+        raise FileError(f"cannot save the bundle {_shown(target)}: {_reason(error)}; {state}; {remedy}") from error
 
 
 def read_bundle(path: str | os.PathLike[str], device: str | torch.device = "cpu") -> Bundle:
@@ -131,9 +127,7 @@ def _require_folder(folder: Path, target: Path) -> None:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise FileError(f"there is no bundle {_shown(target)}; check the path") from error
     except OSError as error:
-        raise FileError(
-            f"bundle {_shown(target)} cannot be read ({_reason(error)}); check the path"
-        ) from error
+        raise FileError(f"bundle {_shown(target)} cannot be read ({_reason(error)}); check the path") from error
     if not is_folder:
         raise FileError(f"{_shown(target)} is a file; a bundle is a folder that holds {', '.join(FILES)}")
 
@@ -164,9 +158,7 @@ def _parsed(parse: Callable[[bytes], ParsedT], data: Mapping[str, bytes], name: 
 
 
 def _fault(target: Path, name: str, problem: str) -> FileError:
-    return FileError(
-        f"bundle {_shown(target)}: {name}: {problem}; restore the bundle from a copy or save it again"
-    )
+    return FileError(f"bundle {_shown(target)}: {name}: {problem}; restore the bundle from a copy or save it again")
 
 
 def _shown(target: Path) -> str:

@@ -24,6 +24,8 @@ JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON
 
 def encode_tensors(tensors: Mapping[str, Tensor]) -> bytes:
     """The tensors as the bytes of a safetensors file. The same tensors always give the same bytes."""
+    if not isinstance(tensors, Mapping):
+        raise SettingError(f"tensors is a {type(tensors).__name__}; it must be a mapping from names to tensors")
     dense: dict[str, Tensor] = {}
     storages: set[int] = set()
     for name, tensor in tensors.items():
@@ -49,13 +51,11 @@ def decode_tensors(data: bytes) -> dict[str, Tensor]:
 def encode_record(record: Mapping[str, JSON]) -> bytes:
     """The record as strict JSON; what cannot be written exactly is refused, with the place where it is."""
     if not isinstance(record, Mapping):
-        raise SettingError(f"record = {record!r:.80} is a {type(record).__name__}; it must be a mapping")
+        raise SettingError(f"record is a {type(record).__name__}; it must be a mapping")
     try:
         return json.dumps(_plain(record, "record"), allow_nan=False, indent=2).encode("ascii") + b"\n"
     except RecursionError as error:
-        raise SettingError(
-            "record is nested too deeply, or contains itself; it must be plain data"
-        ) from error
+        raise SettingError("record is nested too deeply, or contains itself; it must be plain data") from error
     except ValueError as error:
         if isinstance(error, SettingError):
             raise
@@ -91,9 +91,7 @@ def _check_tensor(name: str, tensor: Tensor) -> None:
 def _is_storable(dtype: torch.dtype) -> bool:
     """Whether this version of safetensors reads back what it writes; it does not for every type it writes."""
     try:
-        return "probe" in safetensors.torch.load(
-            safetensors.torch.save({"probe": torch.empty(1, dtype=dtype)})
-        )
+        return "probe" in safetensors.torch.load(safetensors.torch.save({"probe": torch.empty(1, dtype=dtype)}))
     except Exception:  # the kind differs by type and version
         return False
 
@@ -116,16 +114,12 @@ def _plain(value: Any, where: str) -> Any:
         return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise SettingError(
-                f"{where} = {value!r}; JSON has no such number: save it as a tensor or as None"
-            )
+            raise SettingError(f"{where} = {value!r}; JSON has no such number: save it as a tensor or as None")
         return float(value)
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                raise SettingError(
-                    f"{where} has the key {key!r} of type {type(key).__name__}; keys must be str"
-                )
+                raise SettingError(f"{where} has the key {key!r} of type {type(key).__name__}; keys must be str")
         return {str(key): _plain(item, f"{where}[{key!r}]") for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, f"{where}[{index}]") for index, item in enumerate(value)]

@@ -81,9 +81,7 @@ def refuse_foreign(target: Path) -> None:
     if not os.path.lexists(target):
         return
     if not target.is_dir():
-        raise FileError(
-            f"cannot save a bundle at {str(target)!r}: it is a file; move it or choose another path"
-        )
+        raise FileError(f"cannot save a bundle at {str(target)!r}: it is a file; move it or choose another path")
     foreign = sorted(set(os.listdir(target)) - set(FILES))
     if foreign or not _has_our_manifest(target):
         why = f"it holds {foreign[0]!r}" if foreign else f"no {MANIFEST} of bayeswell is in it"

@@ -38,10 +38,7 @@ class Fingerprint:
 
 def seal(contents: Mapping[str, bytes]) -> bytes:
     """The manifest of these files, by name."""
-    files = {
-        name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-        for name, data in contents.items()
-    }
+    files = {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in contents.items()}
     head = json.dumps({"format": FORMAT, "version": VERSION, "files": files}, indent=2)[:-2].encode("ascii")
     return head + b',\n  "sha256": "%b"\n}\n' % hashlib.sha256(head).hexdigest().encode("ascii")
 
@@ -61,9 +58,7 @@ def open_seal(data: bytes) -> dict[str, Fingerprint]:
         raise ValueError(f"it is of the format {manifest.get('format')!r:.40}, not {FORMAT!r}")
     if manifest.get("version") != VERSION:
         version = f"{manifest.get('version')!r:.40}"
-        raise ValueError(
-            f"it has format version {version}, and this bayeswell reads {VERSION} only: update it"
-        )
+        raise ValueError(f"it has format version {version}, and this bayeswell reads {VERSION} only: update it")
     return _fingerprints(manifest.get("files"))
 
 

@@ -46,7 +46,7 @@ class FullPosterior(Posterior):
     def forward(self, weights: Tensor) -> Tensor:
         """log q(w) = -|L^-1 (w - mean)|^2 / 2 - sum log L_ii - P/2 log(2 pi)."""
         scale = cholesky(self.log_diagonal, self.lower)
-        white = torch.linalg.solve_triangular(scale, (weights - self.mean).T, upper=False)
+        white: Tensor = torch.linalg.solve_triangular(scale, (weights - self.mean).T, upper=False)
         constant = 0.5 * self.layout.size * math.log(2 * math.pi)
         return -0.5 * white.square().sum(0) - self.log_diagonal.sum() - constant
 

@@ -99,8 +99,10 @@ class KTied:
         """Trainable state over the layout."""
         chosen = [s for s in layout.sites if s.matrix_shape is not None and s.fits(self.tie)]
         if not chosen:
-            raise SettingError(f"k_tied: tie = {self.tie!r} fits no weight matrix; the network has: "
-                               f"{', '.join(s.name for s in layout.sites if s.matrix_shape) or 'none'}")
+            raise SettingError(
+                f"k_tied: tie = {self.tie!r} fits no weight matrix; the network has: "
+                f"{', '.join(s.name for s in layout.sites if s.matrix_shape) or 'none'}"
+            )
         largest = max(min(s.matrix_shape) for s in chosen if s.matrix_shape)
         if self.rank > largest:
             raise SettingError(f"k_tied: rank = {self.rank} exceeds the smaller side ({largest}) of every tied matrix")

@@ -24,7 +24,7 @@ class LowRankPosterior(Posterior):
         self.noise_size = layout.size + rank
         self.mean = nn.Parameter(means.detach().clone())
         self.log_std = nn.Parameter(stds.log())
-        # Small random columns: at zero, or equal to each other, they would have no gradient to tell them apart.
+        # Small random columns: at zero, or equal to each other, no gradient would tell them apart.
         self.factor = nn.Parameter(0.1 * stds[:, None] * torch.randn_like(stds[:, None].expand(-1, rank)))
 
     def _distribution(self) -> LowRankMultivariateNormal:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -55,8 +55,9 @@ class MatrixNormalPosterior(Posterior):
         self.log_std = nn.Parameter(torch.cat(free) if free else means.new_zeros(0))
 
     def _pieces(self) -> list[tuple[Site, slice, _MatrixScale | None, Tensor]]:
-        """Each site with its slice, its matrix factors (None if it is no matrix) and its own stds (else empty)."""
-        found, scales, at = [], iter(self.scales), 0
+        """Each site with its slice, and either its matrix factors or its log stds (the other None or empty)."""
+        found: list[tuple[Site, slice, _MatrixScale | None, Tensor]] = []
+        scales, at = (cast(_MatrixScale, scale) for scale in self.scales), 0
         for site in self.layout.sites:
             part = self.layout.slices[site.name]
             if site.matrix_shape is not None:
@@ -64,7 +65,7 @@ class MatrixNormalPosterior(Posterior):
             else:
                 found.append((site, part, None, self.log_std[at : at + site.size]))
                 at += site.size
-        return found  # type: ignore[return-value]
+        return found
 
     def mean_vector(self) -> Tensor:
         """(P,): the means."""
@@ -109,7 +110,8 @@ class MatrixNormalPosterior(Posterior):
         return -0.5 * squares - self._half_log_det() - 0.5 * self.layout.size * math.log(2 * math.pi)
 
     def _half_log_det(self) -> Tensor:
-        return torch.stack([scale.half_log_det() for scale in self.scales]).sum() + self.log_std.sum()  # type: ignore[operator]
+        dets = [cast(_MatrixScale, scale).half_log_det() for scale in self.scales]
+        return torch.stack(dets).sum() + self.log_std.sum()
 
     def entropy(self) -> Tensor:
         """columns * sum log A_ii + rows * sum log B_jj + ... + P/2 log(2 pi e)."""

@@ -70,8 +70,8 @@ class MeanField:
 
     ``parameter`` is what the optimizer moves: ``log_std`` (default: variational Laplace and k-tied use it, it
     is the cheaper one, and it cannot leave the domain) or ``rho`` with std = softplus(rho) (Blundell; the
-    thesis starts at rho = -10, std 4.54e-5). For std << 1 the two are the same algorithm. ``initial_std`` None
-    means exp(-3) times the prior std of each weight.
+    thesis starts at rho = -10, std 4.54e-5). For std << 1 the two are the same algorithm. ``initial_std``
+    None means exp(-3) times the prior std of each weight.
     """
 
     initial_std: float | None = None

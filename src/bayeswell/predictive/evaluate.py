@@ -210,9 +210,7 @@ def _require_counts(owner: str, draws: int, batch_size: int | None) -> None:
         require_count(owner, "batch_size", batch_size)
 
 
-def _choose_generator(
-    generator: torch.Generator | None, seed: int | None, home: Home
-) -> torch.Generator | None:
+def _choose_generator(generator: torch.Generator | None, seed: int | None, home: Home) -> torch.Generator | None:
     if seed is None:
         return generator
     if isinstance(seed, bool) or not isinstance(seed, int):

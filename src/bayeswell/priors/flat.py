@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -42,8 +42,7 @@ class _Run(nn.Module):
     def parameters_of_density(self) -> list[Tensor]:
         """Each parameter as a scalar where all sites agree, else spread over the weights."""
         return [
-            column[0] if bool((column == column[0]).all()) else self.layout.spread(column)
-            for column in self.columns
+            column[0] if bool((column == column[0]).all()) else self.layout.spread(column) for column in self.columns
         ]
 
 
@@ -78,11 +77,14 @@ class FlatPrior(nn.Module):
     def _derive(self) -> None:
         if any(part.density is not GaussianDensity for part in self.parts):
             return
-        (run,) = self.runs
+        (run,) = self._each_run()
         (std,) = run.parameters_of_density()
         # float64, as the sum runs over millions of weights.
         self.inverse_variance = std.double().square().reciprocal().to(std.dtype)
         self.log_std_sum = std.double().log().expand(self.layout.size).sum().to(std.dtype)
+
+    def _each_run(self) -> list[_Run]:
+        return [cast(_Run, run) for run in self.runs]
 
     @property
     def analytic(self) -> bool:
@@ -92,7 +94,7 @@ class FlatPrior(nn.Module):
     def log_prob(self, weights: Tensor) -> Tensor:
         """(D, P) -> (D,): log p(w)."""
         total = weights.new_zeros(weights.shape[:-1])
-        for run in self.runs:
+        for run in self._each_run():
             values = run.density.log_prob(weights[..., run.start : run.stop], *run.parameters_of_density())
             total = total + values.sum(-1)
         return total
@@ -100,14 +102,16 @@ class FlatPrior(nn.Module):
     def expected_log_prob(self, mean: Tensor, std: Tensor) -> Tensor:
         """E[log p(w)] for independent w_i ~ N(mean_i, std_i^2)."""
         total = mean.new_zeros(())
-        for run in self.runs:
+        for run in self._each_run():
             part = slice(run.start, run.stop)
             total = total + run.density.expected_log_prob(mean[part], std[part], *run.parameters_of_density()).sum()
         return total
 
     def std_vector(self) -> Tensor:
         """(P,): prior standard deviation of each weight."""
-        pieces = [run.density.std(*run.parameters_of_density()).expand(run.stop - run.start) for run in self.runs]
+        pieces = [
+            run.density.std(*run.parameters_of_density()).expand(run.stop - run.start) for run in self._each_run()
+        ]
         return torch.cat(pieces)
 
     def explain(self, site: Site) -> str:

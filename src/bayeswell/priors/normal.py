@@ -92,4 +92,3 @@ class Xavier:
     def parameters(self, site: Site) -> tuple[float, ...]:
         """(std,) for this site."""
         return (self.gain * math.sqrt(2 / (site.fan_in + site.fan_out)),)
-

@@ -14,7 +14,7 @@ from ..tree import Site
 
 
 class ScaleMixtureDensity:
-    """log[pi N(w; 0, wide^2) + (1 - pi) N(w; 0, narrow^2)], in log space so that far weights feel the prior."""
+    """log[pi N(w; 0, wide^2) + (1 - pi) N(w; 0, narrow^2)], in log space: far weights feel the prior."""
 
     analytic = False
 

@@ -1,0 +1,120 @@
+"""A lifted network on disk: everything needed to predict again, except the network's own code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import BayeswellError, FileError, NetworkError
+from ..likelihoods import LIKELIHOODS, LikelihoodPart
+from ..persistence import JSON, Bundle, read_bundle, write_bundle
+from ..registry import settings_of
+from .module import BayesianModule, bayesian
+
+_KIND = "bayeswell model"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What ``load`` brings back."""
+
+    model: BayesianModule
+    likelihood: LikelihoodPart
+
+
+def save(path: str | os.PathLike[str], model: BayesianModule, likelihood: Any) -> None:
+    """Write posterior, prior, deterministic parameters, buffers and likelihood to the folder ``path``.
+
+    Tensors go to safetensors, the rest to JSON, with a checksum of every file; the folder is written whole or
+    not at all.
+    """
+    part = LIKELIHOODS.resolve(likelihood)
+    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    tensors |= {f"likelihood.{name}": tensor for name, tensor in _state(part).items()}
+    record: dict[str, JSON] = {
+        "kind": _KIND,
+        "format": _FORMAT,
+        "torch": torch.__version__,
+        "posterior": settings_of(model.posterior_part),
+        "prior": model.prior.settings(),
+        "estimator": settings_of(model.estimator),
+        "likelihood": settings_of(part),
+        "sites": [{"names": list(site.names), "shape": list(site.shape)} for site in model.layout.sites],
+    }
+    write_bundle(path, tensors, record)
+
+
+def load(path: str | os.PathLike[str], net: nn.Module, *, device: str | torch.device = "cpu") -> Saved:
+    """Bring back what ``save`` wrote, around a network of the same architecture.
+
+    ``net`` supplies the code and the structure; its weights do not matter. Nothing that is loaded is run.
+    """
+    bundle = read_bundle(path)
+    record = bundle.record
+    if record.get("kind") != _KIND or record.get("format") != _FORMAT:
+        raise FileError(
+            f"{os.fspath(path)}: kind {record.get('kind')!r}, format {record.get('format')!r}; "
+            f"this version reads {_KIND!r}, format {_FORMAT}"
+        )
+    try:
+        model, likelihood = _rebuild(record, net)
+        _fill(model, _under("model.", bundle), f"{os.fspath(path)}: the network given")
+        if isinstance(likelihood, nn.Module):
+            _fill(likelihood, _under("likelihood.", bundle), f"{os.fspath(path)}: the likelihood")
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise FileError(f"{os.fspath(path)}: the record does not describe a bayeswell model ({error!r})") from error
+    if isinstance(likelihood, nn.Module):
+        likelihood.to(device)
+    return Saved(model.to(device), likelihood)
+
+
+def _rebuild(record: Mapping[str, Any], net: nn.Module) -> tuple[BayesianModule, LikelihoodPart]:
+    sites = record["sites"]
+    names = {name for site in sites for name in site["names"]}
+    priors = {site["names"][0]: prior for site, prior in zip(sites, record["prior"], strict=True)}
+    shapes = {name: list(parameter.shape) for name, parameter in net.named_parameters(remove_duplicate=False)}
+    for site in sites:
+        for name in site["names"]:
+            if name not in shapes:
+                raise NetworkError(f"the saved model has the parameter '{name}', the network given has not")
+            if shapes[name] != site["shape"]:
+                raise NetworkError(
+                    f"parameter '{name}' was saved with shape {site['shape']}, the network given has {shapes[name]}"
+                )
+    model = bayesian(
+        net,
+        posterior=_tuples(record["posterior"]),
+        prior=lambda site: priors[site.name],
+        estimator=record["estimator"],
+        where=lambda name, module, parameter: name in names,
+        means="prior",
+    )
+    return model, LIKELIHOODS.resolve(record["likelihood"])
+
+
+def _tuples(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON knows no tuples; settings that are sequences are tuples."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
+
+
+def _state(likelihood: LikelihoodPart) -> dict[str, Tensor]:
+    return dict(likelihood.state_dict()) if isinstance(likelihood, nn.Module) else {}
+
+
+def _under(prefix: str, bundle: Bundle) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in bundle.tensors.items() if name.startswith(prefix)}
+
+
+def _fill(module: nn.Module, tensors: Mapping[str, Tensor], what: str) -> None:
+    """Load a state of exactly these names and shapes."""
+    try:
+        module.load_state_dict(dict(tensors), strict=True)
+    except RuntimeError as error:
+        detail = " ".join(str(error).split())
+        raise BayeswellError(f"{what} does not fit what was saved: {detail}") from error
