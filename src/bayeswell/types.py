@@ -5,13 +5,14 @@ Shapes: P weights in one flat vector, S examples in a batch, D draws. Losses are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
+from .random import standard_normal
 from .tree import Layout, Site
 
 Inputs = Any
@@ -131,6 +132,15 @@ class Posterior(nn.Module):
         weights = None if noise is None else self.sample(noise)
         kl = -self.entropy() - prior.expected_log_prob(self.mean_vector(), self.std_vector())
         return weights, kl
+
+    def draws(self, count: int, generator: torch.Generator | None) -> Iterator[dict[str, Tensor]]:
+        """Networks drawn from q, one at a time: tensors by parameter name, without gradient."""
+        like = self.mean_vector()
+        for _ in range(count):
+            with torch.no_grad():
+                noise = standard_normal((1, self.noise_size), like=like, generator=generator)
+                tensors = self.layout.unflatten(self.sample(noise)[0])
+            yield tensors
 
     def explain(self, site: Site) -> str:
         """How this site is represented, for ``describe()``."""
@@ -278,4 +288,36 @@ class Divergence(Protocol):
 
     def __call__(self, posterior: Posterior, prior: Prior, noise: Tensor | None) -> tuple[Tensor | None, Tensor]:
         """(D, P) draws or None, and the KL estimate in nats."""
+        ...
+
+
+class Collector(Protocol):
+    """Watches the path of training and ends it with a posterior: averages, moments, or a bank of draws."""
+
+    def observe(self, model: BayesianModel, at: Progress) -> None:
+        """Look at the model after step ``at.step``; take a snapshot if one is due."""
+        ...
+
+    def result(self) -> tuple[PosteriorPart, Posterior]:
+        """The posterior that the snapshots make, with the settings that describe it."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on, tensors and plain data."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> Any:
+        """The inverse of ``state_dict``."""
+        ...
+
+
+class CollectorPart(Protocol):
+    """The settings of a collector; ``build`` makes its state for one model and one plan of training."""
+
+    name: ClassVar[str]
+    paper: ClassVar[str]
+    needs: ClassVar[frozenset[str]]
+
+    def build(self, model: BayesianModel, total_steps: int, batches: int) -> Collector:
+        """The collector's state; settings that cannot work in so many steps are refused here."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -18,7 +18,6 @@ from ..estimators import ESTIMATORS
 from ..layers import find_linear_layers
 from ..posteriors import POSTERIORS
 from ..priors import FlatPrior, PriorChoice, lay_out
-from ..random import standard_normal
 from ..types import Estimator, Inputs, Posterior, PosteriorPart
 from .description import Description, Row
 from .where import Selection, Where, select
@@ -70,12 +69,18 @@ class BayesianModule(nn.Module):
                 # It keeps the tensors of the last call, and with them their graph.
                 module._flat_weights = [None] * len(module._flat_weights_names)
 
+    def draws(self, count: int, generator: torch.Generator | None = None) -> Iterator[dict[str, Tensor]]:
+        """Networks drawn from the posterior, one at a time: tensors by name for ``call``, without gradient."""
+        return self.posterior.draws(count, generator)
+
     def draw(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
-        """One posterior draw of the Bayesian parameters, by name, without gradient."""
-        with torch.no_grad():
-            like = self.posterior.mean_vector()
-            noise = standard_normal((1, self.posterior.noise_size), like=like, generator=generator)
-            return self.layout.unflatten(self.posterior.sample(noise)[0])
+        """One network drawn from the posterior."""
+        return next(self.draws(1, generator))
+
+    def with_posterior(self, part: PosteriorPart, posterior: Posterior) -> BayesianModule:
+        """The same network under another posterior; everything else is shared, nothing is copied."""
+        selection = Selection(self.layout, self.deterministic)
+        return BayesianModule(self.net, selection, self.prior, posterior, part, self.estimator)
 
     def describe(self) -> Description:
         """Which posterior, prior and estimator every parameter got, or that it is deterministic, and why."""

@@ -2,13 +2,31 @@
 
 from ..registry import Registry
 from ..types import PosteriorPart
-from .delta import Delta
-from .full import Full
+from .delta import Delta, DeltaPosterior
+from .empirical import Empirical, EmpiricalPosterior
+from .full import Full, FullPosterior
 from .k_tied import KTied
-from .low_rank import LowRank
-from .matrix_normal import MatrixNormal
-from .mean_field import MeanField
+from .low_rank import LowRank, LowRankPosterior
+from .matrix_normal import MatrixNormal, MatrixNormalPosterior
+from .mean_field import MeanField, MeanFieldPosterior
 
-POSTERIORS: Registry[PosteriorPart] = Registry("posterior", Delta, MeanField, KTied, LowRank, MatrixNormal, Full)
+POSTERIORS: Registry[PosteriorPart] = Registry(
+    "posterior", Delta, MeanField, KTied, LowRank, MatrixNormal, Full, Empirical
+)
 
-__all__ = ["POSTERIORS", "Delta", "Full", "KTied", "LowRank", "MatrixNormal", "MeanField"]
+__all__ = [
+    "POSTERIORS",
+    "Delta",
+    "DeltaPosterior",
+    "Empirical",
+    "EmpiricalPosterior",
+    "Full",
+    "FullPosterior",
+    "KTied",
+    "LowRank",
+    "LowRankPosterior",
+    "MatrixNormal",
+    "MatrixNormalPosterior",
+    "MeanField",
+    "MeanFieldPosterior",
+]
