@@ -291,6 +291,34 @@ class Divergence(Protocol):
         ...
 
 
+class Objective(Protocol):
+    """What training minimises. It may have parameters of its own (learned noise): it is an ``nn.Module``."""
+
+    def __call__(
+        self,
+        model: BayesianModel,
+        inputs: Inputs,
+        targets: Tensor,
+        *,
+        at: Progress | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Terms:
+        """The terms of one batch; differentiate ``total``."""
+        ...
+
+    def expected_nll(
+        self,
+        model: BayesianModel,
+        inputs: Inputs,
+        targets: Tensor,
+        *,
+        at: Progress | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """The batch mean of E_q[NLL] alone, differentiable, from the same noise that a call would draw."""
+        ...
+
+
 class Collector(Protocol):
     """Watches the path of training and ends it with a posterior: averages, moments, or a bank of draws."""
 

@@ -14,7 +14,7 @@ from ..divergences import DIVERGENCES
 from ..errors import BayeswellWarning, DataError, SettingError, require_count
 from ..likelihoods import LIKELIHOODS
 from ..schedules import KL_WEIGHTS, KLWeight
-from ..types import WEIGHT_SAMPLE, BayesianModel, Divergence, Inputs, Likelihood, Progress, Terms
+from ..types import WEIGHT_SAMPLE, BayesianModel, Divergence, Estimate, Inputs, Progress, Terms
 from .checked import CheckedLikelihood
 
 
@@ -60,16 +60,39 @@ class ELBO(nn.Module):
         generator: torch.Generator | None = None,
     ) -> Terms:
         """The terms of one batch; differentiate ``total``."""
+        estimate, kl = self._evaluate(model, inputs, targets, at, generator)
+        total = self._share(targets, at) * estimate.nll + self._factor(at) * kl
+        if self.check and not bool(total.isfinite()):
+            raise DataError(_diagnose(inputs, targets, estimate.outputs, estimate.nll, kl))
+        return Terms(total, estimate.nll.detach(), kl.detach(), self.dataset_size, estimate.outputs)
+
+    def expected_nll(
+        self,
+        model: BayesianModel,
+        inputs: Inputs,
+        targets: Tensor,
+        *,
+        at: Progress | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """The batch mean of E_q[NLL] alone, differentiable."""
+        return self._evaluate(model, inputs, targets, at, generator)[0].nll
+
+    def _evaluate(
+        self,
+        model: BayesianModel,
+        inputs: Inputs,
+        targets: Tensor,
+        at: Progress | None,
+        generator: torch.Generator | None,
+    ) -> tuple[Estimate, Tensor]:
         if len(targets) == 0:
             raise DataError("the batch is empty: it has no targets")
         divergence = self._divergence_for(model)
         noise = model.estimator.noise(model, generator)
         weights, kl = divergence(model.posterior, model.prior, noise)
-        estimate = model.estimator.expected_nll(model, weights, inputs, targets, self._guarded(), generator, at)
-        total = self._share(targets, at) * estimate.nll + self._factor(at) * kl
-        if self.check and not bool(total.isfinite()):
-            raise DataError(_diagnose(inputs, targets, estimate.outputs, estimate.nll, kl))
-        return Terms(total, estimate.nll.detach(), kl.detach(), self.dataset_size, estimate.outputs)
+        likelihood = CheckedLikelihood(self.likelihood) if self.check else self.likelihood
+        return model.estimator.expected_nll(model, weights, inputs, targets, likelihood, generator, at), kl
 
     def _divergence_for(self, model: BayesianModel) -> Divergence:
         """The chosen divergence, or the one that fits; refused if it cannot work with the model's parts."""
@@ -84,9 +107,6 @@ class ELBO(nn.Module):
                 note = "the prior has no closed-form KL: it is estimated at each step's weight draws (monte_carlo)"
                 warnings.warn(note, BayeswellWarning, stacklevel=4)
         return divergence
-
-    def _guarded(self) -> Likelihood:
-        return CheckedLikelihood(self.likelihood) if self.check else self.likelihood
 
     def _share(self, targets: Tensor, at: Progress | None) -> float:
         """S M / N: what a batch counts for in the average over an epoch of M batches."""

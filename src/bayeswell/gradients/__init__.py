@@ -1,0 +1,6 @@
+"""Objectives that look around before they go: wrappers of the gradient of any method."""
+
+from .sharpness import Sharpness, SharpObjective, kept_statistics
+from .shifted import ShiftedModel
+
+__all__ = ["SharpObjective", "Sharpness", "ShiftedModel", "kept_statistics"]

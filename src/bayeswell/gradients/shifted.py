@@ -1,0 +1,122 @@
+"""A view of a lifted network whose weights are moved by a constant; the divergence is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..tree import Layout, Site
+from ..types import BayesianModel, Estimator, Inputs, LinearLayer, Posterior, PosteriorPart, Prior
+
+
+class ShiftedPosterior(Posterior):
+    """q moved by ``offset``: draws and means are moved, the KL stays that of the unmoved q."""
+
+    def __init__(self, base: Posterior, prior: Prior, offset: Tensor) -> None:
+        super().__init__()
+        self.base = base
+        self.layout, self.noise_size = base.layout, base.noise_size
+        self._prior, self._offset = prior, offset
+        # Made once: estimators differentiate with respect to this very tensor.
+        self._mean = base.mean_vector() + offset
+
+    def mean_vector(self) -> Tensor:
+        """(P,): the moved means."""
+        return self._mean
+
+    def std_vector(self) -> Tensor:
+        """(P,): as before."""
+        return self.base.std_vector()
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """The same draws, moved."""
+        return self.base.sample(noise) + self._offset
+
+    def forward(self, weights: Tensor) -> Tensor:
+        """log q of the unmoved draws."""
+        value: Tensor = self.base(weights - self._offset)
+        return value
+
+    def entropy(self) -> Tensor:
+        """As before."""
+        return self.base.entropy()
+
+    def sample_and_kl(self, noise: Tensor | None, prior: Prior) -> tuple[Tensor | None, Tensor]:
+        """Moved draws, unmoved KL."""
+        weights, kl = self.base.sample_and_kl(noise, self._prior)
+        return None if weights is None else weights + self._offset, kl
+
+    def explain(self, site: Site) -> str:
+        """As before."""
+        return self.base.explain(site)
+
+
+class _ShiftedPrior:
+    """log p of the unmoved draws, for divergences that evaluate it at a draw."""
+
+    def __init__(self, base: Prior, offset: Tensor) -> None:
+        self._base, self._offset = base, offset
+        self.inverse_variance, self.log_std_sum = base.inverse_variance, base.log_std_sum
+
+    @property
+    def analytic(self) -> bool:
+        return self._base.analytic
+
+    def log_prob(self, weights: Tensor) -> Tensor:
+        return self._base.log_prob(weights - self._offset)
+
+    def expected_log_prob(self, mean: Tensor, std: Tensor) -> Tensor:
+        return self._base.expected_log_prob(mean, std)
+
+    def std_vector(self) -> Tensor:
+        return self._base.std_vector()
+
+
+class ShiftedModel:
+    """The model with its weights moved by ``offset`` (P,); everything else is the model's own."""
+
+    def __init__(self, model: BayesianModel, offset: Tensor) -> None:
+        self._model = model
+        self._posterior = ShiftedPosterior(model.posterior, model.prior, offset)
+        self._prior = _ShiftedPrior(model.prior, offset)
+
+    @property
+    def net(self) -> nn.Module:
+        """The network itself."""
+        return self._model.net
+
+    @property
+    def posterior(self) -> Posterior:
+        """q, moved."""
+        return self._posterior
+
+    @property
+    def posterior_part(self) -> PosteriorPart:
+        """As before."""
+        return self._model.posterior_part
+
+    @property
+    def prior(self) -> Prior:
+        """p, moved along with q."""
+        return self._prior
+
+    @property
+    def estimator(self) -> Estimator:
+        """As before."""
+        return self._model.estimator
+
+    @property
+    def layout(self) -> Layout:
+        """As before."""
+        return self._model.layout
+
+    @property
+    def linear_layers(self) -> Mapping[str, LinearLayer]:
+        """As before."""
+        return self._model.linear_layers
+
+    def call(self, weights: Mapping[str, Tensor], inputs: Inputs) -> Any:
+        """As before: the weights given are moved already."""
+        return self._model.call(weights, inputs)
