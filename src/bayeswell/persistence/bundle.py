@@ -76,7 +76,7 @@ def read_bundle(path: str | os.PathLike[str], device: str | torch.device = "cpu"
 
     Sizes and SHA-256 are checked before anything is parsed, and what was checked is what is parsed. Every
     fault raises FileError, which names the file and the remedy. A bundle that is being replaced, or whose
-    replacement was cut off by a crash, is read as the old or the new one. Takes up to three times their memory.
+    replacement was cut off by a crash, is read as the old or the new one. Takes 3 x the memory of the tensors.
     """
     place = _device(device)
     target = folders.resolve(path)

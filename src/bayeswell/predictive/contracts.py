@@ -12,12 +12,12 @@ from ..types import Inputs
 
 
 class Drawable(Protocol):
-    """A network with a distribution over its weights: any ``nn.Module`` with ``draw`` and ``call``."""
+    """A network with a distribution over its weights: any ``nn.Module`` with ``draws`` and ``call``."""
 
     training: bool
 
-    def draw(self, generator: torch.Generator | None) -> Mapping[str, Tensor]:
-        """One draw of the Bayesian parameters, by name."""
+    def draws(self, count: int, generator: torch.Generator | None) -> Iterator[Mapping[str, Tensor]]:
+        """``count`` draws of the Bayesian parameters, by name, one at a time."""
         ...
 
     def call(self, weights: Mapping[str, Tensor], inputs: Inputs) -> Any:

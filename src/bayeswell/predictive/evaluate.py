@@ -6,7 +6,7 @@ alone and not on the batch size, and memory does not depend on the number of dra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 import torch
@@ -172,19 +172,19 @@ def _run_draws(
 ) -> None:
     """Draw by draw, batch by batch; each batch has a collector of its own."""
     with torch.no_grad(), evaluation_mode(model):
+        networks = model.draws(draws, generator)
         for _ in range(draws):
             # In a function of its own so that nothing of one draw is alive when the next is made.
-            _run_one_draw(model, batches, collectors, generator, home)
+            _run_one_draw(model, next(networks), batches, collectors, home)
 
 
 def _run_one_draw(
     model: Drawable,
+    weights: Mapping[str, Tensor],
     batches: Sequence[Batch],
     collectors: Sequence[Collector],
-    generator: torch.Generator | None,
     home: Home,
 ) -> None:
-    weights = model.draw(generator)
     for batch, collector in zip(batches, collectors, strict=True):
         outputs = model.call(weights, batch.on(home.device))
         collector.add(_require_outputs(outputs, batch.stop - batch.start))

@@ -1,0 +1,78 @@
+# Everything a fresh clone needs: a Python of 3.11 or newer and make.
+# The environment is made in .venv once, and again only when pyproject.toml or constraints.txt change.
+
+VENV   := .venv
+PY     := $(VENV)/bin/python
+JOBS   ?= 2
+ARGS   ?=
+
+# `make PYTHON=/path/to/python3` names the interpreter that makes the environment.
+ifdef PYTHON
+export PYTHON
+endif
+
+# One thread for each test process: the same numbers on every machine, and two processes do not fight.
+TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 MPLBACKEND=Agg
+
+# What a user's shell or pip settings may hold must not reach into the environment.
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
+export PYTHONNOUSERSITE := 1
+export PIP_USER := 0
+export PIP_REQUIRE_HASHES := 0
+export PIP_NO_INPUT := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: environment-run environment-dev
+.PHONY: help demo test test-slow check format-check lint types imports safety examples format clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: environment-run ## install, then train MAP and Bayesian networks on digits and print a table
+	$(PY) examples/digits.py $(ARGS)
+
+test: environment-dev ## install, then run the tests (ARGS="-k name" picks some)
+	$(TEST_ENV) $(PY) -m pytest -n $(JOBS) --dist worksteal --durations 10 $(ARGS)
+
+test-slow: environment-dev ## the tests marked slow, and only those
+	$(TEST_ENV) $(PY) -m pytest -n $(JOBS) --dist worksteal --durations 10 -m slow $(ARGS)
+
+check: format-check lint types imports safety examples ## everything besides the tests that must hold before a commit
+
+format-check: environment-dev ## is the code formatted?
+	$(PY) -m ruff format --check .
+
+lint: environment-dev ## ruff's rules
+	$(PY) -m ruff check .
+
+types: environment-dev ## mypy, strict
+	$(PY) -m mypy
+
+imports: environment-dev ## do rooms import downwards only, without cycles?
+	$(PY) tools/import_graph.py
+
+safety: environment-dev ## nothing that runs code from a file, no path of one machine
+	$(PY) tools/forbidden.py
+
+examples: environment-dev ## every example, in smoke mode
+	@for example in examples/*.py; do \
+	    [ -e "$$example" ] || { echo "make: there is no examples/*.py" >&2; exit 1; }; \
+	    echo "BAYESWELL_SMOKE=1 $(PY) $$example"; \
+	    BAYESWELL_SMOKE=1 $(TEST_ENV) $(PY) "$$example" </dev/null || exit 1; \
+	done
+
+format: environment-dev ## format the code and mend what ruff can mend
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+clean: ## remove the environment, caches and builds
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find src tests tools examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# The script knows whether there is anything to do.
+environment-run:
+	@sh tools/environment.sh run
+
+environment-dev:
+	@sh tools/environment.sh dev

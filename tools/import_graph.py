@@ -1,0 +1,206 @@
+"""Check the direction of imports inside the package.
+
+Each first-level module or sub-package is a room, and each room stands on a level. A room imports from
+lower levels only; two rooms of one level do not know each other; modules do not import one another in a
+circle. The ground level is the exception to the second rule: its few small modules may stand on one
+another, in no circle.
+
+Every import counts, also one inside a function or under ``TYPE_CHECKING``: an import that is hidden to
+break a circle is a circle still. The files are read, never run.
+
+    python tools/import_graph.py [package folder]
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+GROUND = 0
+LEVELS: Mapping[int, tuple[str, ...]] = {
+    GROUND: ("composition", "errors", "random", "registry", "schedules", "tree", "types"),
+    1: ("datasets", "layers", "likelihoods", "metrics", "models", "persistence", "priors"),
+    2: ("divergences", "estimators", "gradients", "optimizers", "posteriors", "samplers"),
+    3: ("averaging", "finishing", "lifting", "objectives"),
+    4: ("methods",),
+    5: ("predictive", "training"),
+    6: ("cli", "plots", "report", "sklearn"),
+    7: ("studies",),  # as do examples/ and benchmarks/, outside the package: the public face only
+}
+FACE_LEVEL = 6.5
+"""The package's own ``__init__``: it shows the rooms up to level 6, and only level 7 looks at it."""
+
+LEVEL_OF: Mapping[str, float] = {room: level for level, rooms in LEVELS.items() for room in rooms}
+
+
+@dataclass(frozen=True, order=True)
+class Edge:
+    """One import: where it is written, and what it names."""
+
+    importer: str
+    imported: str
+    path: Path
+    line: int
+
+
+def modules_of(package: Path) -> dict[str, Path]:
+    """Every module of the package by its dotted name."""
+    modules = {}
+    for path in sorted(package.rglob("*.py")):
+        parts = path.relative_to(package.parent).with_suffix("").parts
+        modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return modules
+
+
+def edges_of(modules: Mapping[str, Path]) -> list[Edge]:
+    """Every import of one module of the package by another."""
+    found = set()
+    for name, path in modules.items():
+        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+        for node in ast.walk(tree):
+            for target in _targets(node, name, path.name == "__init__.py", modules):
+                if target != name:
+                    found.add(Edge(name, target, path, getattr(node, "lineno", 0)))
+    return sorted(found)
+
+
+def _targets(node: ast.AST, importer: str, is_package: bool, modules: Mapping[str, Path]) -> Iterator[str]:
+    """The package's modules that one syntax node imports."""
+    root = importer.split(".")[0]
+    names: list[str] = []
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+        base = node.module or ""
+        if node.level:
+            # One dot is the folder the file lies in; each further dot is one folder up.
+            up = node.level - 1 if is_package else node.level
+            folder = importer.split(".")[: len(importer.split(".")) - up]
+            base = ".".join([*folder, *([node.module] if node.module else [])])
+        # `from room import name`: the name may be a module of that room.
+        names = [f"{base}.{alias.name}" for alias in node.names]
+    elif isinstance(node, ast.Call):
+        function = node.func
+        called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+        first = node.args[0] if node.args else None
+        if called in {"import_module", "__import__"} and isinstance(first, ast.Constant):
+            names = [str(first.value)]
+    for name in names:
+        if name.split(".")[0] == root:
+            yield _nearest_module(name, modules)
+
+
+def _nearest_module(name: str, modules: Mapping[str, Path]) -> str:
+    """The module that ``name`` is, or that holds it; a room that does not exist keeps its name."""
+    shown = name
+    while "." in shown:
+        if shown in modules:
+            return shown
+        shown = shown.rpartition(".")[0]
+    return shown
+
+
+def room_of(module: str) -> str:
+    """The room a module is in; the empty string for the package's own face."""
+    _, _, inside = module.partition(".")
+    return inside.split(".")[0]
+
+
+def _level(module: str) -> float:
+    room = room_of(module)
+    if room == "__main__":  # `python -m` is a door of the command line
+        return LEVEL_OF["cli"]
+    return LEVEL_OF[room] if room else FACE_LEVEL
+
+
+def _place(module: str) -> str:
+    return f"{module} (level {_level(module):g})" if room_of(module) else f"{module} (the public face)"
+
+
+def unknown_rooms(modules: Mapping[str, Path]) -> list[str]:
+    """Rooms that stand on no level."""
+    rooms: dict[str, Path] = {}
+    for module, path in modules.items():
+        rooms.setdefault(room_of(module), path)
+    return [
+        f"{path}: room '{room}' stands on no level; give it one in tools/import_graph.py"
+        for room, path in sorted(rooms.items())
+        if room and room != "__main__" and room not in LEVEL_OF
+    ]
+
+
+def wrong_directions(edges: Iterable[Edge]) -> list[str]:
+    """Imports that go up, or across from room to room on one level."""
+    faults = []
+    for edge in edges:
+        here, there = room_of(edge.importer), room_of(edge.imported)
+        known = all(room in LEVEL_OF or room in {"", "__main__"} for room in (here, there))
+        if here == there or not known:  # an unknown room has its own fault
+            continue
+        source, target = _level(edge.importer), _level(edge.imported)
+        if target > source:
+            kind = "upward"
+        elif target == source and source != GROUND and here != "__main__":
+            kind = "across, from room to room of one level"
+        else:
+            continue
+        faults.append(f"{edge.path}:{edge.line}: {kind}: {_place(edge.importer)} imports {_place(edge.imported)}")
+    return faults
+
+
+def cycles(edges: Iterable[Edge]) -> list[str]:
+    """One line for each knot of modules that import one another, showing a shortest way round."""
+    graph: dict[str, set[str]] = {}
+    for edge in edges:
+        graph.setdefault(edge.importer, set()).add(edge.imported)
+    faults, seen = [], set()
+    for start in sorted(graph):
+        if start in seen:
+            continue
+        way = _way_back(start, graph)
+        if way:
+            seen.update(way)
+            faults.append("circle: " + " -> ".join(way))
+    return faults
+
+
+def _way_back(start: str, graph: Mapping[str, set[str]]) -> list[str]:
+    """A shortest walk from a module back to itself; empty if there is none."""
+    walks = [[start]]
+    reached: set[str] = set()
+    for walk in walks:
+        for following in sorted(graph.get(walk[-1], ())):
+            if following == start:
+                return [*walk, start]
+            if following not in reached:
+                reached.add(following)
+                walks.append([*walk, following])
+    return []
+
+
+def faults_of(package: Path) -> list[str]:
+    """Everything that is wrong with the imports of a package, one line each."""
+    modules = modules_of(package)
+    if not modules:
+        return [f"{package}: no Python files; nothing was checked"]
+    edges = edges_of(modules)
+    return [*unknown_rooms(modules), *wrong_directions(edges), *cycles(edges)]
+
+
+def main(arguments: list[str]) -> int:
+    """Print the faults; 1 if there are any."""
+    package = Path(arguments[0]) if arguments else Path(__file__).parents[1] / "src" / "bayeswell"
+    faults = faults_of(package)
+    for fault in faults:
+        print(fault)
+    if not faults:
+        modules = modules_of(package)
+        print(f"imports: {len(modules)} modules, {len(edges_of(modules))} imports, all downwards, no circle")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
