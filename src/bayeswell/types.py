@@ -278,6 +278,11 @@ class Estimator(Protocol):
         """What a user should know before training this network with it."""
         ...
 
+    @property
+    def cost(self) -> float:
+        """Of one step, in forward passes; a backward pass counts two, so ordinary training costs 3."""
+        ...
+
 
 class Divergence(Protocol):
     """How KL(q || p) is got, together with the draws that it shares with the estimator."""

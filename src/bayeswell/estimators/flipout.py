@@ -103,3 +103,8 @@ class Flipout:
     def cautions(self, net: nn.Module) -> list[str]:
         """None."""
         return []
+
+    @property
+    def cost(self) -> float:
+        """In forward passes."""
+        return 6.0 * self.draws

@@ -106,3 +106,8 @@ class LocalReparameterization:
     def cautions(self, net: nn.Module) -> list[str]:
         """None: ``describe()`` names the approximation site by site."""
         return []
+
+    @property
+    def cost(self) -> float:
+        """In forward passes."""
+        return 6.0 * self.draws

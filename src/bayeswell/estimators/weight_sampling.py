@@ -71,3 +71,8 @@ class WeightSampling:
     def cautions(self, net: nn.Module) -> list[str]:
         """None."""
         return []
+
+    @property
+    def cost(self) -> float:
+        """In forward passes."""
+        return 3.0 * self.draws

@@ -1,6 +1,6 @@
 """What the library knows of layer kinds: which are linear in their weight, and how their units are wired."""
 
-from .linear import find_linear_layers
+from .linear import find_linear_layers, is_linear_layer
 from .wiring import NORMALISATION_LAYERS, Wiring, wiring_of
 
-__all__ = ["NORMALISATION_LAYERS", "Wiring", "find_linear_layers", "wiring_of"]
+__all__ = ["NORMALISATION_LAYERS", "Wiring", "find_linear_layers", "is_linear_layer", "wiring_of"]

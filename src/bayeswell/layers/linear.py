@@ -59,6 +59,11 @@ def _kind(module: nn.Module) -> type[nn.Module] | None:
     return None
 
 
+def is_linear_layer(module: nn.Module) -> bool:
+    """Whether the layer's output is linear in its weight."""
+    return _kind(module) is not None
+
+
 def find_linear_layers(net: nn.Module, bayesian: Set[str], shared: Set[str]) -> dict[str, LinearLayer]:
     """The layers of ``net`` that are linear in a Bayesian weight which no other layer shares.
 

@@ -1,8 +1,20 @@
 """Any network becomes a Bayesian one."""
 
 from .description import Description, Row
+from .dropout import DrawnDropout, with_drawn_dropout
 from .module import BayesianModule, bayesian
 from .saving import Saved, load, save
 from .where import Where
 
-__all__ = ["BayesianModule", "Description", "Row", "Saved", "Where", "bayesian", "load", "save"]
+__all__ = [
+    "BayesianModule",
+    "Description",
+    "DrawnDropout",
+    "Row",
+    "Saved",
+    "Where",
+    "bayesian",
+    "load",
+    "save",
+    "with_drawn_dropout",
+]

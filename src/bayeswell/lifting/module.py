@@ -20,6 +20,7 @@ from ..posteriors import POSTERIORS
 from ..priors import FlatPrior, PriorChoice, lay_out
 from ..types import Estimator, Inputs, Posterior, PosteriorPart
 from .description import Description, Row
+from .dropout import draw_masks
 from .where import Selection, Where, select
 
 _STARTS = ("network", "prior")
@@ -71,16 +72,19 @@ class BayesianModule(nn.Module):
 
     def draws(self, count: int, generator: torch.Generator | None = None) -> Iterator[dict[str, Tensor]]:
         """Networks drawn from the posterior, one at a time: tensors by name for ``call``, without gradient."""
-        return self.posterior.draws(count, generator)
+        for tensors in self.posterior.draws(count, generator):
+            yield {**tensors, **draw_masks(self.net, generator)}
 
     def draw(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """One network drawn from the posterior."""
         return next(self.draws(1, generator))
 
-    def with_posterior(self, part: PosteriorPart, posterior: Posterior) -> BayesianModule:
+    def with_posterior(
+        self, part: PosteriorPart, posterior: Posterior, estimator: Estimator | None = None
+    ) -> BayesianModule:
         """The same network under another posterior; everything else is shared, nothing is copied."""
         selection = Selection(self.layout, self.deterministic)
-        return BayesianModule(self.net, selection, self.prior, posterior, part, self.estimator)
+        return BayesianModule(self.net, selection, self.prior, posterior, part, estimator or self.estimator)
 
     def describe(self) -> Description:
         """Which posterior, prior and estimator every parameter got, or that it is deterministic, and why."""

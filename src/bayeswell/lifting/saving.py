@@ -11,9 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import BayeswellError, FileError, NetworkError
+from ..estimators import ESTIMATORS
 from ..likelihoods import LIKELIHOODS, LikelihoodPart
 from ..persistence import JSON, Bundle, read_bundle, write_bundle
+from ..posteriors import POSTERIORS
 from ..registry import settings_of
+from .dropout import dropout_settings, with_drawn_dropout
 from .module import BayesianModule, bayesian
 
 _KIND = "bayeswell model"
@@ -45,6 +48,7 @@ def save(path: str | os.PathLike[str], model: BayesianModule, likelihood: Any) -
         "prior": model.prior.settings(),
         "estimator": settings_of(model.estimator),
         "likelihood": settings_of(part),
+        "dropout": dropout_settings(model.net),
         "sites": [{"names": list(site.names), "shape": list(site.shape)} for site in model.layout.sites],
     }
     write_bundle(path, tensors, record)
@@ -87,15 +91,18 @@ def _rebuild(record: Mapping[str, Any], net: nn.Module) -> tuple[BayesianModule,
                 raise NetworkError(
                     f"parameter '{name}' was saved with shape {site['shape']}, the network given has {shapes[name]}"
                 )
+    # A posterior that is not trained itself (a bank of draws) cannot be asked of ``bayesian``: first a point, then it.
     model = bayesian(
-        net,
-        posterior=_tuples(record["posterior"]),
+        net if record["dropout"] is None else with_drawn_dropout(net, **record["dropout"]),
+        posterior="delta",
         prior=lambda site: priors[site.name],
-        estimator=record["estimator"],
         where=lambda name, module, parameter: name in names,
         means="prior",
     )
-    return model, LIKELIHOODS.resolve(record["likelihood"])
+    part = POSTERIORS.resolve(_tuples(record["posterior"]))
+    posterior = part.build(model.layout, model.prior, model.posterior.mean_vector().detach())
+    estimator = ESTIMATORS.resolve(record["estimator"])
+    return model.with_posterior(part, posterior, estimator), LIKELIHOODS.resolve(record["likelihood"])
 
 
 def _tuples(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -58,6 +58,13 @@ class EmpiricalPosterior(Posterior):
             tensors[name] = getattr(self, f"extra_{position}")[index]
         return tensors
 
+    def _load_from_state_dict(self, state_dict: Mapping[str, Tensor], prefix: str, *rest: Any) -> None:
+        # A saved bank has its own number of members and of extras.
+        for name in ("weights", *(f"extra_{index}" for index in range(len(self.extra_names)))):
+            if f"{prefix}{name}" in state_dict:
+                self.register_buffer(name, torch.empty_like(state_dict[f"{prefix}{name}"]))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
     def explain(self, site: Site) -> str:
         """For ``describe()``."""
         return f"empirical ({len(self.weights)} draws)"
@@ -79,4 +86,6 @@ class Empirical:
 
     def build(self, layout: Layout, prior: Prior, means: Tensor) -> Posterior:
         """A bank that holds the same weights in every place, to be filled."""
-        return EmpiricalPosterior(layout, means.expand(self.count, -1))
+        bank = EmpiricalPosterior(layout, means.expand(self.count, -1))
+        bank.extra_names = self.extras
+        return bank
