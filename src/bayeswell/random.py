@@ -6,6 +6,7 @@ whole network: drawing it tensor by tensor costs more than the sampling itself.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -43,3 +44,9 @@ def replayable(generator: torch.Generator | None, device: torch.device) -> Itera
     finally:
         if generator is not None and explicit is not None:
             generator.set_state(explicit)
+
+
+def derive_seed(seed: int, *words: str | int) -> int:
+    """A seed for one purpose: streams with different words are independent, each reproducible on its own."""
+    digest = hashlib.sha256("/".join(map(str, (seed, *words))).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

@@ -51,6 +51,14 @@ class Sharpness:
         if self.norm not in _NORMS:
             raise SettingError(f"sharpness: norm = '{self.norm}'; {nearest(str(self.norm), _NORMS)}")
 
+    def check(self, model: BayesianModel) -> None:
+        """Refuse a posterior that the geometry cannot work with."""
+        if self.geometry == "mean_over_std" and FACTORISED not in model.posterior_part.provides:
+            raise CompositionError(
+                f"sharpness with geometry 'mean_over_std' needs independent Gaussian weights, which posterior "
+                f"'{model.posterior_part.name}' does not have; use geometry 'identity'"
+            )
+
     def wrap(self, objective: Objective) -> SharpObjective:
         """The objective at the worst neighbour, to be used in place of ``objective``."""
         return SharpObjective(objective, self)
@@ -82,11 +90,7 @@ class SharpObjective(nn.Module):
         generator: torch.Generator | None = None,
     ) -> Terms:
         """The terms at w + e; ``nll`` and ``outputs`` too are those of the perturbed pass."""
-        if self.sharpness.geometry == "mean_over_std" and FACTORISED not in model.posterior_part.provides:
-            raise CompositionError(
-                f"sharpness with geometry 'mean_over_std' needs independent Gaussian weights, which posterior "
-                f"'{model.posterior_part.name}' does not have; use geometry 'identity'"
-            )
+        self.sharpness.check(model)
         if self.sharpness.rho == 0:
             return self.objective(model, inputs, targets, at=at, generator=generator)
         offset = self._worst_neighbour(model, inputs, targets, at, generator)

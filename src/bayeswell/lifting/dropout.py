@@ -64,9 +64,9 @@ def with_drawn_dropout(net: nn.Module, p: float | None = None) -> nn.Module:
     copied = copy.deepcopy(net)
     if any(isinstance(module, DrawnDropout) for module in copied.modules()):
         return copied
-    places: list[tuple[nn.Module, str, Any]] = [
-        (parent, name, child) for parent in copied.modules() for name, child in parent.named_children()
-    ]
+    places: list[tuple[nn.Module, str, Any]] = []
+    for parent in copied.modules():
+        places += [(parent, name, child) for name, child in parent.named_children()]
     own = [place for place in places if isinstance(place[2], _DropoutNd)]
     for parent, name, child in own:
         axes = None if isinstance(child, nn.Dropout | nn.AlphaDropout) else 1

@@ -1,0 +1,163 @@
+"""BatchNorm statistics of a drawn or averaged network.
+
+Running statistics belong to the weights they were gathered with. A network drawn from a posterior, or an average of
+weights, was never run on the training data: its statistics are those of
+
+    mean_c = (1/B) sum_b mean_{c,b},      variance_c = (1/B) sum_b variance_{c,b}    (unbiased in each batch b)
+
+for channel c over B batches: one pass in training mode with a cumulative average (Izmailov et al. 2018, section 3.2;
+Maddox et al. 2019, who weigh batches by their size, which differs for a short last batch only).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ..errors import DataError, NetworkError
+from ..random import replayable
+from ..types import BayesianModel, Inputs
+from .module import BayesianModule
+
+
+def has_statistics(net: nn.Module) -> bool:
+    """Whether a network has BatchNorm layers with running statistics."""
+    return bool(_layers(net))
+
+
+def reestimate(
+    model: BayesianModel, tensors: Mapping[str, Tensor], batches: Iterable[Inputs]
+) -> dict[str, Tensor]:  # fmt: skip
+    """The tensors of one network, together with the BatchNorm statistics that belong to it, for ``model.call``.
+
+    Runs the network over ``batches`` (inputs alone, on the model's device) with BatchNorm in training mode and all
+    else, dropout among it, in evaluation mode. The model's buffers, modes and torch's generators are left as they
+    were. A network without running statistics comes back as it is, without a pass.
+    """
+    layers = _layers(model.net)
+    if not layers:
+        return dict(tensors)
+    fresh = _fresh_statistics(layers)
+    network = {**tensors, **fresh}
+    device = next(iter(fresh.values())).device
+    count = 0
+    with torch.no_grad(), replayable(None, device), _only_statistics(model.net, layers.values()):
+        for inputs in batches:
+            _run(model, network, inputs, count)
+            count += 1
+    if count == 0:
+        raise DataError(
+            "BatchNorm statistics cannot be re-estimated from no batches; give the training inputs in batches"
+        )
+    for name, tensor in fresh.items():
+        if not bool(tensor.isfinite().all()):
+            raise NetworkError(f"the re-estimated statistics '{name}' hold NaN or inf: so do the network's activations")
+    return network
+
+
+class WithStatistics:
+    """A model whose every draw has BatchNorm statistics of its own; all else is the model's.
+
+    Each draw costs one pass over ``batches``, which must be a list or a loader that can be gone through again. For a
+    posterior that is one weight vector (``swa``) all draws are equal: ``reestimate`` it once instead.
+    """
+
+    def __init__(self, model: BayesianModule, batches: Iterable[Inputs]) -> None:
+        if iter(batches) is batches:
+            raise DataError(
+                f"batches is a {type(batches).__name__}, which can be gone through only once, and every draw needs a pass; "
+                "give a list or a loader"
+            )
+        self.model = model
+        self.batches = batches
+
+    def draws(self, count: int, generator: torch.Generator | None = None) -> Iterator[dict[str, Tensor]]:
+        """Networks drawn from the posterior, one at a time, with their statistics."""
+        for tensors in self.model.draws(count, generator):
+            yield reestimate(self.model, tensors, self.batches)
+
+    def draw(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
+        """One network drawn from the posterior, with its statistics."""
+        return next(self.draws(1, generator))
+
+    def call(self, weights: Mapping[str, Tensor], inputs: Inputs) -> Any:
+        """The network's outputs with these tensors as parameters and buffers."""
+        return self.model.call(weights, inputs)
+
+    def train(self, mode: bool = True) -> WithStatistics:
+        """As in ``nn.Module``."""
+        self.model.train(mode)
+        return self
+
+    def modules(self) -> Iterator[nn.Module]:
+        """As in ``nn.Module``."""
+        return self.model.modules()
+
+    @property
+    def training(self) -> bool:
+        """As in ``nn.Module``."""
+        return self.model.training
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        self.model.training = mode
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "model":  # not there yet: being copied or unpickled
+            raise AttributeError(name)
+        return getattr(self.model, name)
+
+
+def _layers(net: nn.Module) -> dict[str, _BatchNorm]:
+    return {
+        name: module
+        for name, module in net.named_modules()
+        if isinstance(module, _BatchNorm) and module.running_mean is not None
+    }
+
+
+def _fresh_statistics(layers: Mapping[str, _BatchNorm]) -> dict[str, Tensor]:
+    """Mean 0, variance 1, no batch seen; in tensors of their own, which the pass updates in place."""
+    fresh = {}
+    for name, layer in layers.items():
+        prefix = f"{name}." if name else ""
+        for local_name, buffer in layer.named_buffers(recurse=False):
+            if local_name in ("running_mean", "num_batches_tracked"):
+                fresh[prefix + local_name] = torch.zeros_like(buffer)
+            elif local_name == "running_var":
+                fresh[prefix + local_name] = torch.ones_like(buffer)
+    return fresh
+
+
+@contextmanager
+def _only_statistics(net: nn.Module, layers: Iterable[_BatchNorm]) -> Iterator[None]:
+    """Evaluation mode but for BatchNorm, which takes cumulative averages; afterwards all is as it was."""
+    modes = [(module, module.training) for module in net.modules()]
+    momenta = [(layer, layer.momentum) for layer in layers]
+    try:
+        net.eval()
+        for layer, _ in momenta:
+            layer.training, layer.momentum = True, None
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        for layer, momentum in momenta:
+            layer.momentum = momentum
+
+
+def _run(model: BayesianModel, network: Mapping[str, Tensor], inputs: Inputs, number: int) -> None:
+    try:
+        model.call(network, inputs)
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise DataError(
+            f"batch {number} has a single value for each channel, from which BatchNorm cannot take a variance; give "
+            "larger batches, or drop the last"
+        ) from error
