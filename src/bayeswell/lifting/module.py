@@ -39,9 +39,10 @@ class BayesianModule(nn.Module):
         posterior_part: PosteriorPart, estimator: Estimator,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.net = net
+        # In this order: the posterior's mean is the first of all parameters.
         self.posterior = posterior
         self.prior = prior
+        self.net = net
         self.posterior_part = posterior_part
         self.estimator = estimator
         self.layout = selection.layout

@@ -49,6 +49,7 @@ def save(path: str | os.PathLike[str], model: BayesianModule, likelihood: Any) -
         "estimator": settings_of(model.estimator),
         "likelihood": settings_of(part),
         "dropout": dropout_settings(model.net),
+        "deterministic": dict(model.deterministic),
         "sites": [{"names": list(site.names), "shape": list(site.shape)} for site in model.layout.sites],
     }
     write_bundle(path, tensors, record)
@@ -99,6 +100,7 @@ def _rebuild(record: Mapping[str, Any], net: nn.Module) -> tuple[BayesianModule,
         where=lambda name, module, parameter: name in names,
         means="prior",
     )
+    model.deterministic = {str(name): str(reason) for name, reason in record["deterministic"].items()}
     part = POSTERIORS.resolve(_tuples(record["posterior"]))
     posterior = part.build(model.layout, model.prior, model.posterior.mean_vector().detach())
     estimator = ESTIMATORS.resolve(record["estimator"])

@@ -68,10 +68,10 @@ class WithStatistics:
     """
 
     def __init__(self, model: BayesianModule, batches: Iterable[Inputs]) -> None:
-        if iter(batches) is batches:
+        if isinstance(batches, Iterator):
             raise DataError(
-                f"batches is a {type(batches).__name__}, which can be gone through only once, and every draw needs a pass; "
-                "give a list or a loader"
+                f"batches is a {type(batches).__name__}, which can be gone through only once, and every draw needs a "
+                "pass; give a list or a loader"
             )
         self.model = model
         self.batches = batches
