@@ -30,6 +30,10 @@ class FileError(BayeswellError, OSError):
     """A saved file is missing, cut short, altered or of another kind."""
 
 
+class DivergenceError(BayeswellError, ArithmeticError):
+    """Training or sampling ran away: a step would have made a number NaN or inf, and was not taken."""
+
+
 def nearest(name: str, allowed: Iterable[str]) -> str:
     """The end of an error line: the nearest valid name, if one is close, and all that are allowed."""
     names = sorted(allowed)
