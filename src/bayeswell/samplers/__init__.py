@@ -1,0 +1,13 @@
+"""Optimizers whose steps draw from the posterior."""
+
+from ..registry import Registry
+from .contracts import SamplerPart
+from .cyclical_sgld import CyclicalSGLD
+from .psgld import PSGLD
+from .sghmc import SGHMC
+from .sgld import SGLD
+from .stepping import Sampler
+
+SAMPLERS: Registry[SamplerPart] = Registry("sampler", SGLD, SGHMC, PSGLD, CyclicalSGLD)
+
+__all__ = ["PSGLD", "SAMPLERS", "SGHMC", "SGLD", "CyclicalSGLD", "Sampler", "SamplerPart"]

@@ -1,0 +1,71 @@
+"""Stochastic gradient Langevin dynamics."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from ..types import Progress
+from .rates import polynomial_or_constant
+from .stepping import Sampler, require_settings
+
+
+class SGLDSampler(Sampler):
+    """w <- w - lr g + sqrt(2 lr T / N) xi; no state but the step count and the generator."""
+
+    name: ClassVar[str] = "sgld"
+
+    def propose(
+        self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], lr: float, noise: list[Tensor] | None
+    ) -> tuple[list[Tensor], dict[str, list[Tensor]]]:
+        """A gradient step, and noise if there is any."""
+        if noise is None:
+            return list(torch._foreach_add(params, grads, alpha=-lr)), {}
+        torch._foreach_mul_(noise, math.sqrt(2 * lr * group["temperature"] / group["dataset_size"]))
+        torch._foreach_add_(noise, grads, alpha=-lr)
+        torch._foreach_add_(noise, params)
+        return noise, {}
+
+
+@dataclass(frozen=True)
+class SGLD:
+    """Langevin steps: SGD with just enough noise to draw from the posterior.
+
+    w <- w - lr g + sqrt(2 lr T / N) xi, xi ~ N(0, I), g the gradient of ``total`` = -log joint / N on a batch: Welling
+    & Teh's equation 4 with eps = 2 lr / N. Targets joint^(1/T); with T as the objective's temperature too,
+    likelihood^(1/T) x prior.
+    ``gamma`` None keeps ``lr`` constant, else lr_t = lr (1 + t/b)^-gamma, the paper's a (b + t)^-gamma with
+    a = lr b^gamma. Draws of a decaying run count alike in a bank, not by lr_t as in the paper.
+
+    Where the posterior is Gaussian with precision lam the chain has variance (T/lam) / (1 - k/2), k = lr lam / N, and
+    is stable for k < 2. Gradient noise of variance c^2 makes that (T/lam + lr c^2 N / (2 lam)) / (1 - k/2): both
+    biases are of first order in lr, and the second is the larger one for small batches.
+    """
+
+    lr: float = 0.05
+    temperature: float = 1.0
+    gamma: float | None = None
+    b: float = 1000.0
+
+    name: ClassVar[str] = "sgld"
+    paper: ClassVar[str] = "Welling & Teh 2011"
+
+    def __post_init__(self) -> None:
+        require_settings(self.name, self.lr, self.temperature)
+        polynomial_or_constant(self.name, self.gamma, self.b)
+
+    def build(
+        self, params: ParamsT, dataset_size: int, generator: torch.Generator, total_steps: int | None = None
+    ) -> Sampler:
+        """The optimizer."""
+        settings = {"lr": self.lr, "temperature": self.temperature, "dataset_size": dataset_size}
+        return SGLDSampler(params, settings, polynomial_or_constant(self.name, self.gamma, self.b), generator)
+
+    def sampling(self, at: Progress) -> bool:
+        """Always."""
+        return True

@@ -1,0 +1,202 @@
+"""What all samplers share: noise from one generator, whole steps or none, and state that goes on bit for bit."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, overload
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import Optimizer, ParamsT
+
+from ..errors import DivergenceError, FileError, SettingError, require_count, require_positive
+from ..random import standard_normal
+from .rates import Rate
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a step would make of one group: new parameters and new state, the old ones untouched."""
+
+    group: dict[str, Any]
+    params: list[Tensor]
+    values: list[Tensor]
+    state: dict[str, list[Tensor]]
+
+
+class Sampler(Optimizer):
+    """A ``torch.optim.Optimizer`` whose steps are a Markov chain; the gradients are those of -log joint / N.
+
+    A step is computed beside the parameters, looked at, and only then taken: one that would leave a NaN or inf
+    in a parameter or in the state raises ``DivergenceError`` and changes nothing, the generator included.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, params: ParamsT, settings: dict[str, Any], rate: Rate, generator: torch.Generator) -> None:
+        if not isinstance(generator, torch.Generator):
+            raise SettingError(f"{self.name}: generator = {generator!r}; it must be a torch.Generator")
+        self.rate = rate
+        self.generator = generator
+        self.steps = 0
+        """Steps taken so far."""
+        super().__init__(params, {**settings, "noise": True})
+
+    @abstractmethod
+    def propose(
+        self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], lr: float, noise: list[Tensor] | None
+    ) -> tuple[list[Tensor], dict[str, list[Tensor]]]:
+        """New values and new state (by name) of the parameters; ``noise`` is standard normal and may be used up."""
+
+    def learning_rates(self) -> list[float]:
+        """The rate of the next step in each group."""
+        return [group["lr"] * self.rate.factor(self.steps) for group in self.param_groups]
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """One step of the chain, or ``DivergenceError`` and everything as it was."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        before = self.generator.get_state()
+        proposals = [self._proposal(*pair) for pair in zip(self.param_groups, self.learning_rates(), strict=True)]
+        if not _all_finite([tensor for made in proposals for tensor in _tensors(made)]):
+            self.generator.set_state(before)
+            raise DivergenceError(self._diagnosis(proposals))
+        for made in proposals:
+            if made.params:
+                torch._foreach_copy_(made.params, made.values)
+            for key, tensors in made.state.items():
+                for param, tensor in zip(made.params, tensors, strict=True):
+                    self.state[param][key] = tensor
+        self.steps += 1
+        return loss
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As every optimizer's, after a look at the group's settings."""
+        super().add_param_group(param_group)
+        added = self.param_groups[-1]
+        try:
+            self._check_group(added)
+        except SettingError:
+            self.param_groups.pop()
+            raise
+
+    def state_dict(self) -> dict[str, Any]:
+        """As every optimizer's, with ``step`` (int) and ``generator`` (its state, a uint8 tensor)."""
+        return {**super().state_dict(), "step": self.steps, "generator": self.generator.get_state()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """The inverse: the chain goes on bit for bit."""
+        for key in ("step", "generator"):
+            if key not in state_dict:
+                raise FileError(f"{self.name}: the state to load has no '{key}'; it is not that of a sampler")
+        super().load_state_dict(dict(state_dict))
+        self.steps = int(state_dict["step"])
+        self.generator.set_state(state_dict["generator"].cpu())
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = {key: self.__dict__[key] for key in ("rate", "generator", "steps")}
+        return {**super().__getstate__(), **own}
+
+    def _check_group(self, group: dict[str, Any]) -> None:
+        require_positive(self.name, "lr", group["lr"])
+        require_count(self.name, "dataset_size", group["dataset_size"])
+        temperature, noise = group["temperature"], group["noise"]
+        if not isinstance(temperature, int | float) or not 0 <= temperature < math.inf:
+            raise SettingError(f"{self.name}: temperature = {temperature!r}; it must be a finite number of at least 0")
+        if not isinstance(noise, bool):
+            raise SettingError(f"{self.name}: noise = {noise!r}; it must be True or False")
+        for index, param in enumerate(group["params"]):
+            if noise and param.device.type != self.generator.device.type:
+                raise SettingError(
+                    f"{self.name}: {_label(group, index)} is on {param.device}, but the generator draws on "
+                    f"{self.generator.device}; make one with make_generator(seed, '{param.device.type}')"
+                )
+
+    def _proposal(self, group: dict[str, Any], lr: float) -> Proposal:
+        params = [param for param in group["params"] if param.grad is not None and param.numel() > 0]
+        grads = [param.grad for param in params]
+        if not params:
+            return Proposal(group, [], [], {})
+        for param in params:
+            if param.grad.is_sparse:
+                raise SettingError(
+                    f"{self.name}: {self._name_of(group, param)} has a sparse gradient, but noise moves every weight; "
+                    "make its layer with sparse=False"
+                )
+        noisy = group["noise"] and group["temperature"] > 0 and self.rate.noisy(self.steps)
+        noise = [standard_normal(p.shape, like=p, generator=self.generator) for p in params] if noisy else None
+        values, state = self.propose(group, params, grads, lr, noise)
+        return Proposal(group, params, values, state)
+
+    def _memory(self, params: list[Tensor], key: str) -> list[Tensor]:
+        """A state tensor of each parameter; zeros before the first step."""
+        known = [self.state.get(param, {}) for param in params]  # `state[param]` would leave an entry behind
+        return [own[key] if key in own else torch.zeros_like(p) for own, p in zip(known, params, strict=True)]
+
+    def _name_of(self, group: dict[str, Any], param: Tensor) -> str:
+        return _label(group, next(i for i, other in enumerate(group["params"]) if other is param))
+
+    def _diagnosis(self, proposals: list[Proposal]) -> str:
+        """One line on the first number that would not be finite."""
+        for made, lr in zip(proposals, self.learning_rates(), strict=True):
+            for key, tensors in {"": made.values, **made.state}.items():
+                for param, tensor in zip(made.params, tensors, strict=True):
+                    bad = ~tensor.isfinite()
+                    if not bool(bad.any()):
+                        continue
+                    what = (
+                        f"the {key} of {self._name_of(made.group, param)}" if key else self._name_of(made.group, param)
+                    )
+                    grad = param.grad
+                    healthy = grad is None or bool(grad.isfinite().all())
+                    cause = f"lower lr (now {lr:g})" if healthy else "its gradient is NaN or inf already"
+                    return (
+                        f"{self.name}: step {self.steps} would make {what} NaN or inf at index "
+                        f"{tuple(bad.nonzero()[0].tolist())}; nothing was changed; {cause}"
+                    )
+        raise AssertionError("a step was refused though every number is finite")
+
+
+def require_settings(owner: str, lr: float, temperature: float) -> None:
+    """Refuse a learning rate or a temperature that no sampler can work with."""
+    require_positive(owner, "lr", lr)
+    if not isinstance(temperature, int | float) or not 0 <= temperature < math.inf:
+        raise SettingError(f"{owner}: temperature = {temperature!r}; it must be a finite number of at least 0")
+
+
+def _tensors(made: Proposal) -> list[Tensor]:
+    return [*made.values, *(tensor for tensors in made.state.values() for tensor in tensors)]
+
+
+def _all_finite(tensors: list[Tensor]) -> bool:
+    """Whether there is no NaN or inf.
+
+    A sum is finite only if every term is, and is far cheaper than looking at each number; it may also overflow,
+    so only if it is not finite are the numbers looked at.
+    """
+    if not tensors:
+        return True
+    device = tensors[0].device
+    if bool(torch.stack([tensor.sum().isfinite().to(device) for tensor in tensors]).all()):
+        return True
+    return all(bool(tensor.isfinite().all()) for tensor in tensors)
+
+
+def _label(group: dict[str, Any], index: int) -> str:
+    """A parameter's name where the groups were made from named parameters, else its place."""
+    names = group.get("param_names")
+    if names:
+        return f"parameter '{names[index]}'"
+    return f"parameter {index} of group '{group['name']}'" if "name" in group else f"parameter {index} of its group"
