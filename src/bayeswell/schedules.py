@@ -59,11 +59,17 @@ class Geometric:
             raise SettingError("geometric KL weights need the number of batches of an epoch: Progress(batches=...)")
         if self.ratio == 0:
             return 0.0
-        log_ratio, count = math.log(self.ratio), at.batches
-        # log sum_k ratio^k over k = 1..M, scaled by its largest term.
+        count = at.batches
+        return count * math.exp((at.batch + 1) * math.log(self.ratio) - self._log_total(count))
+
+    def _log_total(self, count: int) -> float:
+        """log sum_k ratio^k over k = 1..count: the closed form, scaled by its largest term."""
+        log_ratio = math.log(self.ratio)
+        if log_ratio == 0:
+            return math.log(count)
         largest = max(log_ratio, count * log_ratio)
-        total = largest + math.log(math.fsum(math.exp(k * log_ratio - largest) for k in range(1, count + 1)))
-        return count * math.exp((at.batch + 1) * log_ratio - total)
+        distance = abs(log_ratio)
+        return largest + math.log(-math.expm1(-count * distance)) - math.log(-math.expm1(-distance))
 
 
 @dataclass(frozen=True)

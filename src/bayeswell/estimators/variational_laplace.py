@@ -33,7 +33,8 @@ class VariationalLaplace:
     linear regression. ``curvature``:
 
     - ``fisher_labels``: the paper; targets are sampled and held fixed. Its gradient with respect to the means
-      is that of the Fisher with the output covariance frozen, not of the Fisher itself.
+      is that of the Fisher with the output covariance frozen, not of the Fisher itself; likewise learned noise feels
+      the penalty twice as strongly as it should (slope -4 instead of -2 in its log std).
     - ``fisher_reparameterised``: g = J'u with u random, E[uu'] = Hessian of the NLL in the outputs, and
       differentiable in them: the same value in expectation and an unbiased gradient, at the same cost.
     - ``hessian``: the paper's first form, sum_l std_l^2 H_l by Hutchinson's estimate. Where H_l < -1/prior
@@ -41,7 +42,8 @@ class VariationalLaplace:
 
     Cheaper ways (they change the noise, not the expectation): ``every = k`` adds the penalty in each k-th step
     with weight k; ``fraction = r`` evaluates it on the first r S examples of the batch, in a pass of their own
-    (which BatchNorm in training mode also sees). Typos of the paper's eq. (30): sigma^2 for the prior variance.
+    (which BatchNorm in training mode also sees). The caution about piecewise linear layers sees modules, not calls of
+    functions such as ``F.relu``. Typos of the paper's eq. (30): sigma^2 for the prior variance.
     """
 
     curvature: str = "fisher_labels"
@@ -93,7 +95,7 @@ class VariationalLaplace:
             nll = likelihood.nll(outputs, targets).mean()
             if at is None or at.step % self.every == 0:
                 nll = nll + self.every * self._penalty(model, inputs, outputs, targets, likelihood, generator)
-        return Estimate(nll if wanted else nll.detach(), outputs)
+        return Estimate(nll, outputs) if wanted else Estimate(nll.detach(), outputs.detach())
 
     def _penalty(
         self,

@@ -88,13 +88,13 @@ class ELBO(nn.Module):
     ) -> tuple[Estimate, Tensor]:
         if len(targets) == 0:
             raise DataError("the batch is empty: it has no targets")
-        divergence = self._divergence_for(model)
+        divergence = self.divergence_for(model)
         noise = model.estimator.noise(model, generator)
         weights, kl = divergence(model.posterior, model.prior, noise)
         likelihood = CheckedLikelihood(self.likelihood) if self.check else self.likelihood
         return model.estimator.expected_nll(model, weights, inputs, targets, likelihood, generator, at), kl
 
-    def _divergence_for(self, model: BayesianModel) -> Divergence:
+    def divergence_for(self, model: BayesianModel) -> Divergence:
         """The chosen divergence, or the one that fits; refused if it cannot work with the model's parts."""
         divergence = self.divergence
         if divergence is None:
@@ -127,5 +127,5 @@ def _diagnose(inputs: Inputs, targets: Tensor, outputs: Any, nll: Tensor, kl: Te
             place = tuple((~value.isfinite()).nonzero()[0].tolist())
             return f"NaN or inf in {name}, first at index {place}; the loss is not finite and no step was taken"
     return (
-        f"the loss is not finite (nll {float(nll):g}, kl {float(kl):g}) and no step was taken; lower the learning rate"
+        f"the loss is not finite (nll {nll.item():g}, kl {kl.item():g}) and no step was taken; lower the learning rate"
     )

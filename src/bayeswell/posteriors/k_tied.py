@@ -17,7 +17,9 @@ from .start import check_initial_std, initial_std_vector
 
 
 class KTiedPosterior(FactorisedPosterior):
-    """Trainable state: ``mean``, ``log_factors`` (of all tied sites, flat) and ``log_std`` (of the others)."""
+    """Trainable state: ``mean``, ``log_factors`` (of all tied sites, flat) and ``log_std`` (of the others, if any)."""
+
+    log_std: nn.Parameter | None
 
     def __init__(
         self, layout: Layout, means: Tensor, stds: Tensor, tied: frozenset[str], rank: int, spread: float
@@ -34,11 +36,12 @@ class KTiedPosterior(FactorisedPosterior):
             centre = 0.5 * (math.log(float(piece.mean()) / rank) - spread**2)
             factors.append(centre + spread * torch.randn_like(means[:1].expand((rows + columns) * rank)))
         self.log_factors = nn.Parameter(torch.cat(factors))
-        self.log_std = nn.Parameter(torch.cat(free) if free else means.new_zeros(0))
+        self.register_parameter("log_std", nn.Parameter(torch.cat(free)) if free else None)
 
     def stds(self) -> tuple[Tensor, Tensor]:
         """std_ij = sum_k u_ik v_jk with u = exp(a), v = exp(b) for tied sites, exp(log_std) for the others."""
-        factors, free = self.log_factors.exp(), self.log_std.exp()
+        factors = self.log_factors.exp()
+        free = factors[:0] if self.log_std is None else self.log_std.exp()
         pieces, at, free_at = [], 0, 0
         for site in self.layout.sites:
             if site.name not in self.tied:

@@ -37,7 +37,9 @@ class _MatrixScale(nn.Module):
 
 
 class MatrixNormalPosterior(Posterior):
-    """Trainable state: ``mean``, two Cholesky factors for each matrix, ``log_std`` for everything else."""
+    """Trainable state: ``mean``, two Cholesky factors for each matrix, ``log_std`` for everything else, if any."""
+
+    log_std: nn.Parameter | None
 
     def __init__(self, layout: Layout, means: Tensor, stds: Tensor) -> None:
         super().__init__()
@@ -52,18 +54,19 @@ class MatrixNormalPosterior(Posterior):
                 free.append(piece.log())
             else:
                 self.scales.append(_MatrixScale(*site.matrix_shape, piece.mean()))
-        self.log_std = nn.Parameter(torch.cat(free) if free else means.new_zeros(0))
+        self.register_parameter("log_std", nn.Parameter(torch.cat(free)) if free else None)
 
     def _pieces(self) -> list[tuple[Site, slice, _MatrixScale | None, Tensor]]:
         """Each site with its slice, and either its matrix factors or its log stds (the other None or empty)."""
         found: list[tuple[Site, slice, _MatrixScale | None, Tensor]] = []
         scales, at = (cast(_MatrixScale, scale) for scale in self.scales), 0
+        free = self.mean[:0] if self.log_std is None else self.log_std
         for site in self.layout.sites:
             part = self.layout.slices[site.name]
             if site.matrix_shape is not None:
-                found.append((site, part, next(scales), self.log_std[:0]))
+                found.append((site, part, next(scales), free[:0]))
             else:
-                found.append((site, part, None, self.log_std[at : at + site.size]))
+                found.append((site, part, None, free[at : at + site.size]))
                 at += site.size
         return found
 
@@ -111,7 +114,8 @@ class MatrixNormalPosterior(Posterior):
 
     def _half_log_det(self) -> Tensor:
         dets = [cast(_MatrixScale, scale).half_log_det() for scale in self.scales]
-        return torch.stack(dets).sum() + self.log_std.sum()
+        total = torch.stack(dets).sum()
+        return total if self.log_std is None else total + self.log_std.sum()
 
     def entropy(self) -> Tensor:
         """columns * sum log A_ii + rows * sum log B_jj + ... + P/2 log(2 pi e)."""
