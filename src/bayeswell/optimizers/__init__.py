@@ -1,0 +1,62 @@
+"""What moves the numbers: optimizers, their parameter groups, and how learning rates change."""
+
+from ..registry import Registry
+from .adabound import AdaBound, AdaBoundOptimizer, AMSBound, rate_bounds
+from .contracts import OptimizerPart
+from .groups import MEANS, STDS, Alternating, hold_inactive, parameter_groups, set_rates
+from .plateau import Plateau, PlateauState, means_by_nll_stds_by_kl
+from .rates import RATES, Constant, Cosine, Cyclic, Rate, StepDecay, WarmUp
+from .reach import reachable_log_std, stds_out_of_reach
+from .robust_region import (
+    RobustRegion,
+    least_robust_momentum,
+    momentum_operator_radius,
+    outside_robust_region,
+    robust_region,
+)
+from .standard import SGD, Adam, AdamW, AMSGrad, RAdam
+from .yellowfin import YellowFin, YellowFinOptimizer, momentum_root
+
+OPTIMIZERS: Registry[OptimizerPart] = Registry(
+    "optimizer", SGD, Adam, AMSGrad, AdamW, RAdam, AdaBound, AMSBound, YellowFin
+)
+
+__all__ = [
+    "MEANS",
+    "OPTIMIZERS",
+    "RATES",
+    "SGD",
+    "STDS",
+    "AMSBound",
+    "AMSGrad",
+    "AdaBound",
+    "AdaBoundOptimizer",
+    "Adam",
+    "AdamW",
+    "Alternating",
+    "Constant",
+    "Cosine",
+    "Cyclic",
+    "OptimizerPart",
+    "Plateau",
+    "PlateauState",
+    "RAdam",
+    "Rate",
+    "RobustRegion",
+    "StepDecay",
+    "WarmUp",
+    "YellowFin",
+    "YellowFinOptimizer",
+    "hold_inactive",
+    "least_robust_momentum",
+    "means_by_nll_stds_by_kl",
+    "momentum_operator_radius",
+    "momentum_root",
+    "outside_robust_region",
+    "parameter_groups",
+    "rate_bounds",
+    "reachable_log_std",
+    "robust_region",
+    "set_rates",
+    "stds_out_of_reach",
+]

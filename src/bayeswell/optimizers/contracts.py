@@ -1,0 +1,68 @@
+"""What every optimizer part owes, and how its settings are checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ..errors import SettingError
+
+ParamGroups = Sequence[Mapping[str, Any]]
+"""Dicts with ``params`` and, where a group differs from the part's own settings, ``lr`` and others."""
+
+Betas = tuple[float, float]
+
+# Where torch has fused kernels for SGD and Adam: one pass over memory instead of seven.
+_FUSED_DEVICES = ("cpu", "cuda", "mps", "xpu")
+
+
+class OptimizerPart(Protocol):
+    """The settings of an optimizer; ``build`` makes the torch optimizer."""
+
+    name: ClassVar[str]
+    paper: ClassVar[str]
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of groups that name none; rates of groups are set relative to it."""
+        ...
+
+    def build(self, param_groups: ParamGroups) -> Optimizer:
+        """An ordinary torch optimizer over these groups (``[{"params": [...], "lr": ...}, ...]``)."""
+        ...
+
+
+def own(param_groups: ParamGroups) -> list[dict[str, Any]]:
+    """Copies of the groups' dicts: torch writes its settings into those that it is given."""
+    return [dict(group) for group in param_groups]
+
+
+def fused_for(tensors: Sequence[Tensor]) -> bool | None:
+    """True where torch's fused kernels take all these tensors, else None: torch then chooses for itself."""
+    fits = all(tensor.device.type in _FUSED_DEVICES and tensor.is_floating_point() for tensor in tensors)
+    return True if fits else None
+
+
+def require_at_least_zero(owner: str, setting: str, value: float) -> None:
+    """Refuse anything but a finite number of at least zero."""
+    if not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise SettingError(f"{owner}: {setting} = {value!r}; it must be a finite number of at least 0")
+
+
+def require_below_one(owner: str, setting: str, value: float) -> None:
+    """Refuse anything but a number in [0, 1)."""
+    if not isinstance(value, int | float) or not 0 <= value < 1:
+        raise SettingError(f"{owner}: {setting} = {value!r}; it must lie in [0, 1)")
+
+
+def checked_betas(owner: str, betas: Sequence[float]) -> Betas:
+    """The two smoothing constants as a tuple (JSON turns it into a list), each in [0, 1)."""
+    if isinstance(betas, str) or not isinstance(betas, Sequence) or len(betas) != 2:
+        raise SettingError(f"{owner}: betas = {betas!r}; there must be two, each in [0, 1)")
+    for beta in betas:
+        require_below_one(owner, "betas", beta)
+    return betas[0], betas[1]

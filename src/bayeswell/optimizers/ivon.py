@@ -1,0 +1,181 @@
+"""IVON: natural-gradient variational inference at the cost of Adam."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..errors import CompositionError, SettingError, require_count, require_positive
+from ..types import Prior
+from .contracts import ParamGroups, own, require_below_one
+from .groups import MEANS, STDS
+from .stepping import DenseOptimizer, Group, cache_blocks
+
+
+class IVONOptimizer(DenseOptimizer):
+    """The improved variational online Newton method on the ``mean`` and ``log_std`` of a mean-field Gaussian.
+
+    With N data, temperature T, prior std s, ess = N/T, decay = T / (N s^2), h the running estimate of the diagonal
+    Hessian of the mean NLL and std^2 = 1 / (ess (h + decay)), one step is::
+
+        h^   = d NLL / d log_std / std^2                                   # Price: E[h^] = E_q[Hessian diagonal]
+        h    <- b2 h + (1 - b2) h^ + (1 - b2)^2 (h - h^)^2 / (2 (h + decay))
+        mom  <- b1 mom + (1 - b1) d NLL / d mean
+        mean <- mean - lr (h_0 + decay) clip((mom / (1 - b1^t) + decay mean) / (h + decay))
+        std  <- 1 / sqrt(ess (h + decay))
+
+    so the first step is one of SGD with rate lr. For one weight draw w = mean + std eps with gradient g,
+    d NLL / d log_std = g std eps, and h^ = g eps / std as published; several draws are averaged by the objective.
+    Gradients must be those of the NLL alone (``ELBO`` with temperature 0): the prior is in ``decay``. Any estimator
+    with an unbiased gradient in ``log_std`` will do.
+
+    The published decay is that of a prior with precision ess * decay; from the model's prior it follows as above,
+    so that the fixed point is the optimum of mean NLL + T KL / N. On a quadratic loss that is the exact mean and
+    std_i = 1 / sqrt(precision_ii).
+
+    What is kept is ``precision`` = h + decay, which a step multiplies by 1 + x + x^2/2 >= 1/2 with
+    x = (1 - b2) (h^ - h) / (h + decay): the published update, without its cancellation where h is near -decay. All
+    of it, step count included, is ordinary optimizer state and survives ``state_dict``; the authors' code forgets its
+    step count there, and with it the bias correction.
+    """
+
+    label: ClassVar[str] = "ivon"
+
+    def __init__(
+        self, param_groups: Sequence[Mapping[str, Any]], inverse_prior_variance: Tensor, dataset_size: int,
+        lr: float, beta1: float, beta2: float, hess_init: float | None, clip: float | None, temperature: float,
+    ) -> None:  # fmt: skip
+        ess = dataset_size / temperature
+        defaults = {"lr": lr, "beta1": beta1, "beta2": beta2, "clip": clip, "ess": ess}
+        super().__init__(own(param_groups), defaults)
+        mean, log_std = self._mean_and_log_std()
+        with torch.no_grad():
+            decay = (temperature / dataset_size * inverse_prior_variance.to(mean)).expand_as(mean).clone()
+            if hess_init is not None:
+                log_std.copy_((ess * (hess_init + decay)).log().mul_(-0.5))
+            precision = (-2 * log_std).exp_().div_(ess)
+        self.state[mean] = {
+            "step": torch.tensor(0.0),
+            "precision": precision,
+            "momentum": torch.zeros_like(mean),
+            "decay": decay,
+            "scale": precision.clone(),
+        }
+
+    def _mean_and_log_std(self) -> tuple[Tensor, Tensor]:
+        """The two vectors of the posterior: the only one among the stds, and the one of its shape among the means."""
+        found = {group.get("name"): group["params"] for group in self.param_groups}
+        for name in (MEANS, STDS):
+            if name not in found:
+                raise SettingError(f"ivon: no parameter group is named '{name}'; there are {sorted(map(str, found))}")
+        stds = found[STDS]
+        means = [tensor for tensor in found[MEANS] if len(stds) == 1 and tensor.shape == stds[0].shape]
+        if not means or stds[0].dim() != 1:
+            shapes = ", ".join(str(tuple(tensor.shape)) for tensor in stds)
+            raise CompositionError(
+                "optimizer 'ivon' needs one log_std for each mean, which only posterior 'mean_field' has (its "
+                f"parameter 'log_std'); the stds have shape {shapes}"
+            )
+        if len(means) > 1:
+            raise CompositionError(
+                f"optimizer 'ivon' cannot tell the posterior's mean from a deterministic parameter of the same shape "
+                f"{tuple(means[0].shape)}; give deterministic parameters a group of their own"
+            )
+        return means[0], stds[0]
+
+    def update(self, found: list[tuple[Group, list[Tensor]]]) -> None:
+        """One step: the posterior's vectors by IVON, every other parameter by SGD with the same momentum."""
+        mean, log_std = self._mean_and_log_std()
+        if (mean.grad is None) != (log_std.grad is None):
+            held = "means" if mean.grad is None else "stds"
+            raise CompositionError(f"optimizer 'ivon' moves means and stds together, but the {held} have no gradient")
+        for group, params in found:
+            for parameter in params:
+                if parameter is mean:
+                    self._update_posterior(group, mean, log_std)
+                elif parameter is not log_std:
+                    self._update_deterministic(group, parameter)
+
+    def _update_posterior(self, group: Group, mean: Tensor, log_std: Tensor) -> None:
+        state = self.state[mean]
+        state["step"] += 1
+        lr, clip, rate = group["lr"], group["clip"], 1 - group["beta2"]
+        correction = 1 - group["beta1"] ** float(state["step"])
+        assert mean.grad is not None
+        assert log_std.grad is not None
+        vectors = [mean, mean.grad, log_std, log_std.grad, *(state[key] for key in _VECTORS)]
+        for block in cache_blocks(*([vector] for vector in vectors)):
+            (mean_, grad, log_std_, log_std_grad, precision, momentum, decay, scale) = (part[0] for part in block)
+            change = (-2 * log_std_).exp_().mul_(log_std_grad).add_(decay).div_(precision).sub_(1).mul_(rate)
+            precision.mul_(change.square().mul_(0.5).add_(change).add_(1))
+            momentum.lerp_(grad, 1 - group["beta1"])
+            move = (momentum / correction).addcmul_(decay, mean_).div_(precision)
+            if clip is not None:
+                move.clamp_(-clip, clip)
+            mean_.addcmul_(move, scale, value=-lr)
+            torch.mul(precision, group["ess"], out=log_std_).log_().mul_(-0.5)
+
+    def _update_deterministic(self, group: Group, parameter: Tensor) -> None:
+        state = self.state[parameter]
+        if not state:
+            state.update(step=torch.tensor(0.0), momentum=torch.zeros_like(parameter))
+        state["step"] += 1
+        assert parameter.grad is not None
+        state["momentum"].lerp_(parameter.grad, 1 - group["beta1"])
+        correction = 1 - group["beta1"] ** float(state["step"])
+        parameter.add_(state["momentum"], alpha=-group["lr"] / correction)
+
+
+_VECTORS = ("precision", "momentum", "decay", "scale")
+
+
+@dataclass(frozen=True)
+class IVON:
+    """Natural-gradient variational inference: Adam's cost, its second moment replaced by the posterior's precision.
+
+    For posterior ``mean_field`` with parameter ``log_std``, a Gaussian prior, and an objective at temperature 0 (the
+    prior is in the optimizer). ``temperature`` is that of the ELBO: mean NLL + temperature KL / N.
+
+    ``beta2`` is the memory of the Hessian estimate: stds follow over 1 / (1 - beta2) steps. They have no rate of their
+    own; the ``lr`` of their group is not used. The paper's 0.99999 is for runs of 10^5 steps and more.
+    ``hess_init`` is the first Hessian diagonal of the mean NLL and sets the starting stds; None takes the posterior's
+    stds as they are. Too high is the risky side: while h falls from there, means move by up to h_0 / h times lr.
+    ``clip`` bounds the Newton step (mom + decay mean) / (h + decay) of each mean.
+    """
+
+    lr: float = 0.2
+    beta1: float = 0.9
+    beta2: float = 0.999
+    hess_init: float | None = 0.003
+    clip: float | None = None
+    temperature: float = 1.0
+
+    name: ClassVar[str] = "ivon"
+    paper: ClassVar[str] = "Shen et al. 2024"
+    wants: ClassVar[frozenset[str]] = frozenset({"dataset_size", "prior"})
+
+    def __post_init__(self) -> None:
+        require_positive("ivon", "lr", self.lr)
+        require_below_one("ivon", "beta1", self.beta1)
+        require_below_one("ivon", "beta2", self.beta2)
+        if self.hess_init is not None:
+            require_positive("ivon", "hess_init", self.hess_init)
+        if self.clip is not None:
+            require_positive("ivon", "clip", self.clip)
+        require_positive("ivon", "temperature", self.temperature)
+
+    def build(self, param_groups: ParamGroups, *, dataset_size: int, prior: Prior) -> IVONOptimizer:
+        """The optimizer over the groups "means" and "stds" (``parameter_groups``). ``hess_init`` also sets the stds.
+
+        Whatever else is in a group (deterministic parameters, learned noise) takes steps of SGD with the group's lr.
+        """
+        require_count("ivon", "dataset_size", dataset_size)
+        if prior.inverse_variance is None:
+            raise CompositionError(
+                "optimizer 'ivon' needs a Gaussian prior for every weight; use prior 'normal', 'kaiming' or 'xavier'"
+            )
+        return IVONOptimizer(param_groups, prior.inverse_variance, dataset_size, **vars(self))
