@@ -258,12 +258,12 @@ def at_exact_posterior(posterior: str, temperature: float) -> tuple[LinearRegres
             factor = torch.from_numpy(np.linalg.cholesky(covariance))
             scale.row_log_diagonal.fill_(0.4)
             scale.column_log_diagonal.copy_(factor.diagonal().log() - 0.4)
-            scale.column_lower.copy_(factor * np.exp(-0.4))
+            scale.column_lower.copy_(factor / factor.diagonal()[:, None])
         else:
             values, vectors = np.linalg.eigh(covariance)
             model.posterior.log_std.fill_(0.5 * np.log(values[0]))
             columns = vectors[:, 1:] * np.sqrt(values[1:] - values[0])
-            model.posterior.factor.copy_(torch.from_numpy(columns))
+            model.posterior.set_factor(torch.from_numpy(columns))
     return problem, model, problem.tensors()[1]
 
 

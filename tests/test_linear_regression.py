@@ -114,7 +114,7 @@ def set_full(model: bw.BayesianModule, mean: Array, covariance: Array) -> None:
     with torch.no_grad():
         model.posterior.mean.copy_(torch.from_numpy(mean))
         model.posterior.log_diagonal.copy_(factor.diagonal().log())
-        model.posterior.lower.copy_(factor)
+        model.posterior.lower.copy_(factor / factor.diagonal()[:, None])
 
 
 def assert_reaches(

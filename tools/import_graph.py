@@ -25,8 +25,8 @@ LEVELS: Mapping[int, tuple[str, ...]] = {
     1: ("datasets", "layers", "likelihoods", "metrics", "models", "persistence", "priors"),
     2: ("divergences", "estimators", "gradients", "optimizers", "posteriors", "samplers"),
     3: ("averaging", "finishing", "lifting", "objectives"),
-    4: ("methods",),
-    5: ("predictive", "training"),
+    4: ("methods", "predictive"),
+    5: ("training",),
     6: ("cli", "plots", "report", "sklearn"),
     7: ("studies",),  # as do examples/ and benchmarks/, outside the package: the public face only
 }

@@ -28,7 +28,7 @@ def low_rank(
     rank = factor.shape[1]
     with replayable(None, like.device):  # the family starts with random columns, which are replaced here
         posterior = LowRankPosterior(layout, mean.to(like.dtype), std, rank)
-    posterior.factor.copy_(factor)
+    posterior.set_factor(factor)
     return LowRank(rank=rank), posterior
 
 

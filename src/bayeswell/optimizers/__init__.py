@@ -4,6 +4,7 @@ from ..registry import Registry
 from .adabound import AdaBound, AdaBoundOptimizer, AMSBound, rate_bounds
 from .contracts import OptimizerPart
 from .groups import MEANS, STDS, Alternating, hold_inactive, parameter_groups, set_rates
+from .ivon import IVON, IVONOptimizer
 from .plateau import Plateau, PlateauState, means_by_nll_stds_by_kl
 from .rates import RATES, Constant, Cosine, Cyclic, Rate, StepDecay, WarmUp
 from .reach import reachable_log_std, stds_out_of_reach
@@ -17,11 +18,12 @@ from .robust_region import (
 from .standard import SGD, Adam, AdamW, AMSGrad, RAdam
 from .yellowfin import YellowFin, YellowFinOptimizer, momentum_root
 
-OPTIMIZERS: Registry[OptimizerPart] = Registry(
-    "optimizer", SGD, Adam, AMSGrad, AdamW, RAdam, AdaBound, AMSBound, YellowFin
+OPTIMIZERS: Registry[OptimizerPart | IVON] = Registry(
+    "optimizer", SGD, Adam, AMSGrad, AdamW, RAdam, AdaBound, AMSBound, YellowFin, IVON
 )
 
 __all__ = [
+    "IVON",
     "MEANS",
     "OPTIMIZERS",
     "RATES",
@@ -37,6 +39,7 @@ __all__ = [
     "Constant",
     "Cosine",
     "Cyclic",
+    "IVONOptimizer",
     "OptimizerPart",
     "Plateau",
     "PlateauState",

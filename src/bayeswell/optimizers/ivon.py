@@ -110,7 +110,8 @@ class IVONOptimizer(DenseOptimizer):
         vectors = [mean, mean.grad, log_std, log_std.grad, *(state[key] for key in _VECTORS)]
         for block in cache_blocks(*([vector] for vector in vectors)):
             (mean_, grad, log_std_, log_std_grad, precision, momentum, decay, scale) = (part[0] for part in block)
-            change = (-2 * log_std_).exp_().mul_(log_std_grad).add_(decay).div_(precision).sub_(1).mul_(rate)
+            # (h^ - h) / (h + decay), where h^ = d NLL / d log_std * ess (h + decay): std^2 needs no exponential.
+            change = (decay / precision).add_(log_std_grad, alpha=group["ess"]).sub_(1).mul_(rate)
             precision.mul_(change.square().mul_(0.5).add_(change).add_(1))
             momentum.lerp_(grad, 1 - group["beta1"])
             move = (momentum / correction).addcmul_(decay, mean_).div_(precision)
@@ -168,11 +169,15 @@ class IVON:
             require_positive("ivon", "clip", self.clip)
         require_positive("ivon", "temperature", self.temperature)
 
-    def build(self, param_groups: ParamGroups, *, dataset_size: int, prior: Prior) -> IVONOptimizer:
+    def build(
+        self, param_groups: ParamGroups, *, dataset_size: int | None = None, prior: Prior | None = None
+    ) -> IVONOptimizer:
         """The optimizer over the groups "means" and "stds" (``parameter_groups``). ``hess_init`` also sets the stds.
 
         Whatever else is in a group (deterministic parameters, learned noise) takes steps of SGD with the group's lr.
         """
+        if dataset_size is None or prior is None:
+            raise SettingError("ivon: build needs dataset_size= (how many examples there are) and prior= (model.prior)")
         require_count("ivon", "dataset_size", dataset_size)
         if prior.inverse_variance is None:
             raise CompositionError(

@@ -4,7 +4,7 @@ from ..registry import Registry
 from ..types import PosteriorPart
 from .delta import Delta, DeltaPosterior
 from .empirical import Empirical, EmpiricalPosterior
-from .full import Full, FullPosterior
+from .full import Full, FullPosterior, cholesky_parameters
 from .k_tied import KTied
 from .low_rank import LowRank, LowRankPosterior
 from .matrix_normal import MatrixNormal, MatrixNormalPosterior
@@ -29,4 +29,5 @@ __all__ = [
     "MatrixNormalPosterior",
     "MeanField",
     "MeanFieldPosterior",
+    "cholesky_parameters",
 ]

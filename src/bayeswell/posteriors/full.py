@@ -16,8 +16,18 @@ from .start import check_initial_std, initial_std_vector
 
 
 def cholesky(log_diagonal: Tensor, lower: Tensor) -> Tensor:
-    """A lower-triangular matrix with a positive diagonal from free parameters."""
-    return lower.tril(-1) + torch.diag(log_diagonal.exp())
+    """A lower-triangular matrix with a positive diagonal from free parameters: L = diag(d) (I + strict lower part).
+
+    Below the diagonal stand pure numbers, relative to the diagonal of their row, so that one learning rate fits both.
+    """
+    unit = lower.tril(-1) + torch.eye(len(lower), dtype=lower.dtype, device=lower.device)
+    return log_diagonal.exp()[:, None] * unit
+
+
+def cholesky_parameters(factor: Tensor) -> tuple[Tensor, Tensor]:
+    """The inverse of ``cholesky``: log diagonal and relative lower part of a given factor."""
+    diagonal = factor.diagonal()
+    return diagonal.log(), (factor / diagonal[:, None]).tril(-1)
 
 
 class FullPosterior(Posterior):

@@ -22,10 +22,17 @@ class KTiedPosterior(FactorisedPosterior):
     log_std: nn.Parameter | None
 
     def __init__(
-        self, layout: Layout, means: Tensor, stds: Tensor, tied: frozenset[str], rank: int, spread: float
+        self,
+        layout: Layout,
+        means: Tensor,
+        stds: Tensor,
+        tied: frozenset[str],
+        tie: str | tuple[str, ...],
+        rank: int,
+        spread: float,
     ) -> None:
         super().__init__(layout, means)
-        self.tied, self.rank = tied, rank
+        self.tied, self.tie, self.rank = tied, tie, rank
         factors, free = [], []
         for site in layout.sites:
             piece = stds[layout.slices[site.name]]
@@ -65,9 +72,9 @@ class KTiedPosterior(FactorisedPosterior):
             return f"k_tied(rank={self.rank}, {rows}x{columns})"
         if site.matrix_shape is None:
             return "mean_field (not a matrix)"
-        if self.rank > min(site.matrix_shape):
-            return f"mean_field (rank {self.rank} exceeds its smaller side {min(site.matrix_shape)})"
-        return "mean_field (not chosen by tie)"
+        if not site.fits(self.tie):
+            return "mean_field (not chosen by tie)"
+        return f"mean_field (rank {self.rank} exceeds its smaller side {min(site.matrix_shape)})"
 
 
 @dataclass(frozen=True)
@@ -111,4 +118,4 @@ class KTied:
             raise SettingError(f"k_tied: rank = {self.rank} exceeds the smaller side ({largest}) of every tied matrix")
         tied = frozenset(s.name for s in chosen if s.matrix_shape and self.rank <= min(s.matrix_shape))
         stds = initial_std_vector(self.initial_std, prior)
-        return KTiedPosterior(layout, means, stds, tied, self.rank, self.spread)
+        return KTiedPosterior(layout, means, stds, tied, self.tie, self.rank, self.spread)

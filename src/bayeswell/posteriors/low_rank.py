@@ -16,7 +16,11 @@ from .start import check_initial_std, initial_std_vector
 
 
 class LowRankPosterior(Posterior):
-    """Trainable state: ``mean``, ``log_std`` (of the diagonal part) and ``factor`` (P, rank)."""
+    """Trainable state: ``mean``, ``log_std`` (of the diagonal part) and ``loading`` (P, rank).
+
+    The low-rank factor is F = std * loading, row by row: a pure number to train, so that one learning rate fits
+    it and log_std alike whatever the scale of the weights.
+    """
 
     def __init__(self, layout: Layout, means: Tensor, stds: Tensor, rank: int) -> None:
         super().__init__()
@@ -25,7 +29,17 @@ class LowRankPosterior(Posterior):
         self.mean = nn.Parameter(means.detach().clone())
         self.log_std = nn.Parameter(stds.log())
         # Small random columns: at zero, or equal to each other, no gradient would tell them apart.
-        self.factor = nn.Parameter(0.1 * stds[:, None] * torch.randn_like(stds[:, None].expand(-1, rank)))
+        self.loading = nn.Parameter(0.1 * torch.randn_like(stds[:, None].expand(-1, rank)))
+
+    @property
+    def factor(self) -> Tensor:
+        """(P, rank): F."""
+        return self.log_std.exp()[:, None] * self.loading
+
+    @torch.no_grad()
+    def set_factor(self, factor: Tensor) -> None:
+        """Put F at the given numbers; the diagonal part stays."""
+        self.loading.copy_(factor.to(self.loading) / self.log_std.exp()[:, None])
 
     def _distribution(self) -> LowRankMultivariateNormal:
         return LowRankMultivariateNormal(self.mean, self.factor, (2 * self.log_std).exp(), validate_args=False)

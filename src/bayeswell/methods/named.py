@@ -1,0 +1,113 @@
+"""The named methods: a table."""
+
+from __future__ import annotations
+
+from ..errors import SettingError, nearest
+from ..gradients import Sharpness
+from .method import Method
+
+# Defaults that work on small and middling data without tuning. A cold posterior (temperature 0.1): at temperature 1 a
+# mean-field posterior with more weights than data underfits; temperature=1 gives Bayes' rule.
+_COLD = 0.1
+_SGD = {"name": "sgd", "lr": 0.05, "momentum": 0.9}
+
+_TABLE = (
+    Method("map", "one weight vector, the prior as weight decay", "MacKay 1992", "delta", temperature=_COLD),
+    Method("bbb", "mean-field variational inference, a weight draw a batch", "Blundell et al. 2015", temperature=_COLD),
+    Method("sgvb", "another name for bbb", "Kingma & Welling 2014", temperature=_COLD),
+    Method(
+        "sgvb-lrt",
+        "mean-field with local reparameterization",
+        "Kingma et al. 2015",
+        estimator="local_reparameterization",
+        temperature=_COLD,
+    ),
+    Method("flipout", "mean-field with flipout", "Wen et al. 2018", estimator="flipout", temperature=_COLD),
+    Method(
+        "k-tied",
+        "stds of each weight matrix as a rank-2 product",
+        "Swiatkowski et al. 2020",
+        {"name": "k_tied", "rank": 2},
+        temperature=_COLD,
+    ),
+    Method(
+        "low-rank",
+        "diagonal plus rank-2 covariance over the whole network",
+        "Ong et al. 2018",
+        {"name": "low_rank", "rank": 2},
+        temperature=_COLD,
+    ),
+    Method(
+        "vl",
+        "variational Laplace: no weight sampling, a curvature penalty at the mean",
+        "Unlu & Aitchison 2021",
+        estimator="variational_laplace",
+        temperature=_COLD,
+    ),
+    Method(
+        "hwa",
+        "means and variances of a mean-field posterior averaged along training",
+        "Hyperparameters Weight Averaging (HWA)",
+        estimator="flipout",
+        collector="hwa",
+        rate="constant",
+        temperature=_COLD,
+    ),
+    Method("swa", "the average of the last weights of SGD", "Izmailov et al. 2018", "delta", temperature=_COLD,
+           stepper=_SGD, rate="constant", collector="swa"),
+    Method("swag-diag", "a diagonal Gaussian around the SGD path", "Maddox et al. 2019", "delta", temperature=_COLD,
+           stepper=_SGD, rate="constant", collector="swag_diag"),
+    Method("swag", "a low-rank Gaussian around the SGD path", "Maddox et al. 2019", "delta", temperature=_COLD,
+           stepper=_SGD, rate="constant", collector="swag"),
+    Method("sgld", "stochastic gradient Langevin dynamics", "Welling & Teh 2011", "delta", temperature=_COLD,
+           stepper={"name": "sgld", "lr": 0.1}, rate="constant", collector="bank"),
+    Method("sghmc", "stochastic gradient Hamiltonian Monte Carlo", "Chen et al. 2014", "delta", temperature=_COLD,
+           stepper={"name": "sghmc", "lr": 0.03}, rate="constant", collector="bank"),
+    Method("psgld", "Langevin dynamics with an RMSprop preconditioner", "Li et al. 2016", "delta", temperature=_COLD,
+           stepper={"name": "psgld", "lr": 5e-3}, rate="constant", collector="bank"),
+    Method("csgld", "Langevin dynamics in cycles of the learning rate", "Zhang et al. 2020", "delta", temperature=_COLD,
+           stepper="cyclical_sgld", rate="constant", collector="bank"),
+    Method("mc-dropout", "dropout kept on: each draw is a set of masks", "Gal & Ghahramani 2016", "delta",
+           temperature=_COLD, dropout=0.1),
+    Method("deep-ensemble", "independently trained networks", "Lakshminarayanan et al. 2017", "delta",
+           temperature=_COLD, members=5, means="prior"),
+    Method("laplace", "a Gaussian at the optimum from the curvature there", "MacKay 1992; Ritter et al. 2018", "delta",
+           temperature=_COLD, finisher="laplace"),
+    Method("ivon", "natural-gradient mean-field at the cost of Adam", "Shen et al. 2024", temperature=_COLD,
+           stepper="ivon", rate="cosine"),
+)  # fmt: skip
+
+METHODS: dict[str, Method] = {method.name: method for method in _TABLE}
+
+_FLAT = "f-"
+_GEOMETRY = "-geometry"
+
+
+def find_method(name: str) -> Method:
+    """A method by name; ``f-X`` is X with sharpness, ``f-X-geometry`` with the geometry |mean| / std."""
+    if name in METHODS:
+        return METHODS[name]
+    base = name.removeprefix(_FLAT).removesuffix(_GEOMETRY)
+    geometric = name.endswith(_GEOMETRY)
+    if name.startswith(_FLAT) and base in METHODS:
+        found = METHODS[base]
+        if geometric and base not in geometric_bases():
+            raise SettingError(f"method '{name}': the geometry |mean| / std needs stds, which '{base}' does not train")
+        sharpness = Sharpness(geometry="mean_over_std" if geometric else "identity")
+        return found.changed(
+            name=name, summary=f"{found.summary}, sharpness-aware", paper=f"Nguyen et al. 2023; {found.paper}",
+            sharpness=sharpness,
+        )  # fmt: skip
+    raise SettingError(f"unknown method '{name}'; {nearest(name, method_names())}")
+
+
+def geometric_bases() -> list[str]:
+    """Methods whose posterior has stds of its own for every weight while it is trained."""
+    return [name for name, method in METHODS.items() if method.posterior not in ("delta",) and name != "low-rank"]
+
+
+def method_names() -> list[str]:
+    """Every name that ``find_method`` knows."""
+    names = list(METHODS)
+    names += [f"{_FLAT}{name}" for name in METHODS]
+    return names + [f"{_FLAT}{name}{_GEOMETRY}" for name in geometric_bases()]

@@ -1,0 +1,62 @@
+"""From the end of a run to the model that is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from ..lifting import BayesianModule
+from ..lifting.statistics import has_statistics, reestimate
+from ..methods import Assembly
+from ..posteriors import Empirical, EmpiricalPosterior
+from ..types import POINT, Collector, Inputs
+from .data import Batches
+
+BANK_WITH_STATISTICS = 30
+"""Draws kept of a posterior whose networks need BatchNorm statistics of their own (SWAG's usual number)."""
+
+
+def final_model(assembly: Assembly, batches: Batches, generator: torch.Generator) -> BayesianModule:
+    """The trained model under its final posterior, with BatchNorm statistics that belong to it."""
+    model = assembly.model
+    if assembly.finisher is not None:
+        data = batches.epoch(generator)
+        part, posterior = assembly.finisher.finish(model, assembly.likelihood, data, batches.examples, generator)
+        return model.with_posterior(part, posterior)
+    if assembly.collector is None:
+        return model
+    ended = model.with_posterior(*assembly.collector.result())
+    _average_the_rest(ended, assembly.collector)
+    if not has_statistics(model.net) or isinstance(ended.posterior, EmpiricalPosterior):
+        return ended
+    return _with_statistics(ended, batches, generator)
+
+
+def _average_the_rest(model: BayesianModule, collector: Collector) -> None:
+    """Trained parameters without a posterior (BatchNorm's scale and offset) end at their average too."""
+    averages: Mapping[str, Tensor] = getattr(collector, "deterministic", dict)()
+    with torch.no_grad():
+        for name, value in averages.items():
+            model.net.get_parameter(name).copy_(value)
+
+
+def _with_statistics(model: BayesianModule, batches: Batches, generator: torch.Generator) -> BayesianModule:
+    """A bank of draws, each with statistics re-estimated by a pass over the training inputs."""
+    count = 1 if POINT in model.posterior_part.provides else BANK_WITH_STATISTICS
+    weights: list[Tensor] = []
+    extras: dict[str, list[Tensor]] = {}
+    for tensors in model.posterior.draws(count, generator):
+        weights.append(model.layout.flatten(tensors))
+        complete = reestimate(model, tensors, _inputs(batches, generator))
+        for name, value in complete.items():
+            if name not in tensors:
+                extras.setdefault(name, []).append(value)
+    stacked: dict[str, Tensor] = {name: torch.stack(values) for name, values in extras.items()}
+    bank = EmpiricalPosterior(model.layout, torch.stack(weights), stacked)
+    return model.with_posterior(Empirical(count, tuple(stacked)), bank)
+
+
+def _inputs(batches: Batches, generator: torch.Generator) -> list[Inputs]:
+    return [inputs for inputs, _ in batches.epoch(generator)]
