@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
-from truths.statistics import assert_mean_close
 
 import bayeswell as bw
 from bayeswell.lifting import DrawnDropout, with_drawn_dropout
+from truths.statistics import assert_mean_close
 
 
 def with_dropout() -> nn.Module:
