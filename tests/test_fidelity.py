@@ -36,6 +36,7 @@ from make_references import (
     sample,
     write_reference,
 )
+from test_linear_regression import Folded, SigmaPoints, covariance_of
 from truths.arrays import Array
 from truths.linear_regression import LinearRegression
 
@@ -67,7 +68,9 @@ def test_total_variation_is_the_largest_difference_of_an_event() -> None:
     """The definition: max over all sets A of classes of |P(A) - R(A)|, averaged over inputs."""
     found, truth = some_probabilities(9, 4), some_probabilities(9, 4, seed=2)
     sets = [list(chosen) for size in range(5) for chosen in itertools.combinations(range(4), size)]
-    slow = [max(abs(float(p[chosen].sum() - r[chosen].sum())) for chosen in sets) for p, r in zip(found, truth)]
+    slow = [
+        max(abs(float(p[chosen].sum() - r[chosen].sum())) for chosen in sets) for p, r in zip(found, truth, strict=True)
+    ]
     assert total_variation(found, truth) == pytest.approx(np.mean(slow), rel=1e-12)
     assert total_variation(found, truth) == total_variation(truth, found)
 
@@ -216,9 +219,10 @@ def test_chains_differ_by_their_standard_error(reference: Reference) -> None:
     assert 0.5 < squares.mean() < 1.6
 
 
-def test_files_are_small_and_hold_no_code() -> None:
+def test_files_are_few_and_small() -> None:
     files = list(FOLDER.iterdir())
-    assert {file.name for file in files} >= {"README.md", *(f"{name}{end}" for name in PROBLEMS for end in (".npz", ".json"))}
+    names = {f"{name}{end}" for name in PROBLEMS for end in (".npz", ".json")}
+    assert {file.name for file in files} == {"README.md"} | names
     assert sum(file.stat().st_size for file in files) < 300_000
 
 
@@ -295,17 +299,6 @@ LINEAR = LinearRegression.make(3, count=60, dimension=3, mixing=1.2)
 ADAM = {"stepper": {"name": "adam", "lr": 0.03}, "std_multiplier": 0.5}
 
 
-class Folded(nn.Module):
-    """y = x'vec(W): a linear regression whose weights form a matrix."""
-
-    def __init__(self, rows: int, columns: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(rows, columns))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x @ self.weight.reshape(-1)
-
-
 def quiet_fit(*arguments: Any, **settings: Any) -> Result:
     with warnings.catch_warnings():
         # Short chains are said to be short.
@@ -313,7 +306,9 @@ def quiet_fit(*arguments: Any, **settings: Any) -> Result:
         return fit(*arguments, **settings)
 
 
-def linear_fit(method: str, problem: LinearRegression = LINEAR, net: nn.Module | None = None, **settings: Any) -> Result:
+def linear_fit(
+    method: str, problem: LinearRegression = LINEAR, net: nn.Module | None = None, **settings: Any
+) -> Result:
     """The problem in float64, all data in each step unless said otherwise."""
     torch.manual_seed(0)
     net = nn.Linear(problem.X.shape[1], 1, bias=False) if net is None else net
@@ -329,9 +324,7 @@ def moments(result: Result) -> tuple[Array, Array]:
         return posterior.mean_vector().numpy(), posterior.std_vector().numpy()
 
 
-def assert_moments(
-    result: Result, mean: Array, std: Array, mean_tolerance: float, std_tolerance: float
-) -> None:  # fmt: skip
+def assert_moments(result: Result, mean: Array, std: Array, mean_tolerance: float, std_tolerance: float) -> None:
     """Means within ``mean_tolerance`` of the stds that are expected, stds within the relative ``std_tolerance``."""
     found_mean, found_std = moments(result)
     mean_errors, std_errors = np.abs(found_mean - mean) / std, np.abs(found_std / std - 1)
@@ -342,8 +335,9 @@ def assert_moments(
 @pytest.mark.parametrize(
     ("method", "settings", "mean_tolerance", "std_tolerance"),
     [
-        ("bbb", ADAM | {"estimator": {"name": "weight_sampling", "draws": 8}}, 0.05, 0.05),
-        ("sgvb-lrt", ADAM, 0.05, 0.04),
+        ("bbb", ADAM | {"estimator": {"name": "weight_sampling", "draws": 8}}, 0.05, 0.06),
+        ("bbb", ADAM | {"estimator": SigmaPoints()}, 0.01, 0.01),
+        ("sgvb-lrt", ADAM, 0.05, 0.05),
         ("flipout", ADAM | {"estimator": {"name": "flipout", "draws": 4}}, 0.05, 0.06),
         ("vl", ADAM, 0.2, 0.08),
         ("ivon", {"stepper": {"name": "ivon", "lr": 0.1, "hess_init": 1.0, "beta2": 0.99},
@@ -355,7 +349,10 @@ def assert_moments(
 def test_mean_field_methods_find_the_conditional_stds(
     method: str, settings: dict[str, Any], mean_tolerance: float, std_tolerance: float
 ) -> None:
-    """1/sqrt(Lambda_ii), not the marginal stds, which are 39 % wider and more: that is the error of mean-field."""
+    """1/sqrt(Lambda_ii), not the marginal stds, which are 39 % wider and more: that is the error of mean-field.
+
+    Tolerances are what the noise of 800 steps leaves; ``SigmaPoints`` has exact expectations and so hardly any.
+    """
     result = linear_fit(method, epochs=800, **settings)
     assert_moments(result, LINEAR.mean(), LINEAR.mean_field_std(), mean_tolerance, std_tolerance)
 
@@ -363,32 +360,28 @@ def test_mean_field_methods_find_the_conditional_stds(
 def test_k_tied_finds_what_mean_field_does_where_its_rank_suffices() -> None:
     """Every positive 2 x 3 matrix is a sum of two products of positive vectors."""
     problem = LinearRegression.make(5, count=60, dimension=6, mixing=0.5)
-    estimator = {"name": "weight_sampling", "draws": 8}
-    result = linear_fit("k-tied", problem, Folded(2, 3), epochs=800, **ADAM, estimator=estimator)
-    assert_moments(result, problem.mean(), problem.mean_field_std(), 0.08, 0.06)
+    result = linear_fit("k-tied", problem, Folded(2, 3), epochs=800, **ADAM, estimator=SigmaPoints())
+    assert_moments(result, problem.mean(), problem.mean_field_std(), 0.01, 0.02)
 
 
 @pytest.mark.parametrize(
     ("method", "settings", "tolerance"),
     [
         # Rank 2 = 3 - 1: the covariance less its smallest eigenvalue times I has no more.
-        ("low-rank", ADAM | {"estimator": {"name": "weight_sampling", "draws": 8}}, 0.06),
+        ("low-rank", ADAM | {"estimator": SigmaPoints()}, 0.02),
+        ("bbb", ADAM | {"posterior": "full", "estimator": SigmaPoints()}, 0.02),
         ("bbb", ADAM | {"posterior": "full", "estimator": {"name": "weight_sampling", "draws": 8}}, 0.06),
         ("laplace", ADAM | {"finisher": {"name": "laplace", "structure": "full"}}, 1e-3),
     ],
 )
 def test_joint_methods_find_the_exact_posterior(method: str, settings: dict[str, Any], tolerance: float) -> None:
-    """Mean, marginal stds and correlations (these to the same tolerance, absolutely)."""
+    """Mean, marginal stds and correlations (these to twice the tolerance, absolutely)."""
     result = linear_fit(method, epochs=800, **settings)
     covariance = LINEAR.covariance()
     std = np.sqrt(np.diag(covariance))
     assert_moments(result, LINEAR.mean(), std, tolerance, tolerance)
-    posterior = result.model.posterior
-    with torch.no_grad():
-        basis = torch.eye(posterior.noise_size, dtype=torch.float64)
-        factor = (posterior.sample(basis) - posterior.sample(torch.zeros_like(basis))).numpy()
     scale = np.outer(std, std)
-    np.testing.assert_allclose(factor.T @ factor / scale, covariance / scale, atol=2 * tolerance)
+    np.testing.assert_allclose(covariance_of(result.model) / scale, covariance / scale, atol=2 * tolerance)
 
 
 @pytest.mark.parametrize(
@@ -399,7 +392,7 @@ def test_samplers_draw_from_the_exact_posterior(method: str, stepper: dict[str, 
     """Four chains from the prior: means and variances by z-tests with the effective number of draws, rate 1e-6 each.
 
     The stationary law is known: SGLD's variance along an eigenvector of precision lam is (1/lam) / (1 - lr lam / 2N),
-    SGHMC's (baoab) is 1/lam exactly. A sampler of the mean-field posterior would be 12 standard errors off.
+    SGHMC's (baoab) is 1/lam exactly.
     """
     bank = {"name": "bank", "burn_in": epochs // 5, "max_draws": epochs}
     result = linear_fit(method, epochs=epochs, stepper=stepper, members=4, means="prior", collector=bank)
@@ -409,15 +402,14 @@ def test_samplers_draw_from_the_exact_posterior(method: str, stepper: dict[str, 
     widening = 1 / (1 - stepper["lr"] * values / (2 * len(LINEAR.y))) if method == "sgld" else 1.0
     variance = np.diag(vectors @ np.diag(widening / values) @ vectors.T)
     centred = draws - torch.from_numpy(LINEAR.mean())
-    limit = stats.norm.isf(1e-6 / (2 * 3))
-    mean_z = centred.mean((0, 1)).numpy() / np.sqrt(variance / ess(draws, rank_normalised=False).numpy())
     squares = centred.square()
-    sizes = ess(squares, rank_normalised=False).numpy()
-    variance_z = (squares.mean((0, 1)).numpy() / variance - 1) / np.sqrt(2 / sizes)
-    assert np.abs(mean_z).max() < limit
-    assert np.abs(variance_z).max() < limit
-    # The test can see: stds of the mean-field posterior, and at this step even those of plain Langevin steps for SGHMC.
-    assert ((1 - LINEAR.mean_field_std() ** 2 / variance) / np.sqrt(2 / sizes)).min() > 2 * limit
+    limit = stats.norm.isf(1e-6 / (2 * 3))
+    mean_error_std = np.sqrt(variance / ess(draws, rank_normalised=False).numpy())
+    square_error_std = variance * np.sqrt(2 / ess(squares, rank_normalised=False).numpy())
+    assert np.all(np.abs(centred.mean((0, 1)).numpy()) < limit * mean_error_std)
+    assert np.all(np.abs(squares.mean((0, 1)).numpy() - variance) < limit * square_error_std)
+    # The test can see: the variances of the mean-field posterior would fail it.
+    assert np.any(variance - LINEAR.mean_field_std() ** 2 > 2 * limit * square_error_std)
 
 
 @pytest.mark.parametrize(
@@ -431,29 +423,75 @@ def test_samplers_draw_from_the_exact_posterior(method: str, stepper: dict[str, 
     ],
 )
 def test_averages_find_the_mean(method: str, settings: dict[str, Any], tolerance: float) -> None:
-    """In posterior stds. Of the spread of SGD's path nothing is asked: it is set by the learning rate and batch size."""
+    """In posterior stds. Nothing is asked of the spread of SGD's path: learning rate and batch size set it."""
     mean, _ = moments(linear_fit(method, **settings))
     assert np.max(np.abs(mean - LINEAR.mean()) / np.sqrt(np.diag(LINEAR.covariance()))) < tolerance
 
 
 def test_an_ensemble_has_no_spread_where_there_is_one_optimum() -> None:
     """Members from different starts meet: the mean is right, and what is taken for uncertainty is zero."""
-    mean, std = moments(linear_fit("deep-ensemble", epochs=600, stepper={"name": "adam", "lr": 0.06}))
+    mean, std = moments(linear_fit("deep-ensemble", epochs=500, stepper={"name": "adam", "lr": 0.06}))
     marginal = np.sqrt(np.diag(LINEAR.covariance()))
     assert np.max(np.abs(mean - LINEAR.mean()) / marginal) < 1e-2
     assert np.max(std / marginal) < 1e-2
 
 
-def test_temperature_reaches_every_method() -> None:
-    """At T = 0.3 and full batch: the tempered mean-field stds for VI and Laplace, the tempered marginals for SGHMC."""
-    cold = {"epochs": 600, "temperature": 0.3}
-    for method, settings, tolerance in (
-        ("sgvb-lrt", ADAM, 0.05),
-        ("laplace", ADAM | {"finisher": {"name": "laplace", "structure": "diagonal"}}, 1e-6),
-    ):
-        assert_moments(linear_fit(method, **settings, **cold), LINEAR.mean(0.3), LINEAR.mean_field_std(0.3), 0.1, tolerance)
-    stepper = {"name": "sghmc", "lr": 0.3, "momentum": 0.7}
-    bank = {"name": "bank", "burn_in": 100, "max_draws": 500}
-    drawn = linear_fit("sghmc", stepper=stepper, collector=bank, members=3, **cold)
-    # Some 250 effective draws: 0.35 is five standard errors of a mean, 25 % of a std; T = 1 would be 80 % above.
-    assert_moments(drawn, LINEAR.mean(0.3), np.sqrt(np.diag(LINEAR.covariance(0.3))), 0.35, 0.25)
+@pytest.mark.parametrize(
+    ("method", "settings", "mean_tolerance", "std_tolerance"),
+    [
+        ("bbb", ADAM | {"estimator": SigmaPoints()}, 0.02, 0.02),
+        ("laplace", ADAM | {"finisher": {"name": "laplace", "structure": "diagonal"}}, 1e-3, 1e-6),
+        ("ivon", {"stepper": {"name": "ivon", "lr": 0.1, "hess_init": 1.0, "beta2": 0.99}}, 0.2, 0.15),
+    ],
+)
+def test_temperature_reaches_the_mean_field_methods(
+    method: str, settings: dict[str, Any], mean_tolerance: float, std_tolerance: float
+) -> None:
+    """At T = 0.3, where stds are about half of those at T = 1."""
+    result = linear_fit(method, epochs=800, **settings, temperature=0.3)
+    assert_moments(result, LINEAR.mean(0.3), LINEAR.mean_field_std(0.3), mean_tolerance, std_tolerance)
+
+
+def test_temperature_reaches_the_samplers() -> None:
+    """Some 300 effective draws: 0.3 stds and 25 % are about five standard errors; T = 1 would be 80 % above."""
+    stepper, bank = {"name": "sghmc", "lr": 0.3, "momentum": 0.7}, {"name": "bank", "burn_in": 100, "max_draws": 500}
+    drawn = linear_fit("sghmc", epochs=600, stepper=stepper, collector=bank, members=3, temperature=0.3)
+    assert_moments(drawn, LINEAR.mean(0.3), np.sqrt(np.diag(LINEAR.covariance(0.3))), 0.3, 0.25)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Small networks against NUTS
+
+
+def network_fit(problem: Problem, method: str, **settings: Any) -> Any:
+    """The prediction at the reference's test inputs; all data in each step."""
+    settings = {"batch_size": len(problem.train_targets), "prior": problem.prior, "temperature": 1.0, **settings}
+    data = (problem.train_inputs, problem.train_targets)
+    result = quiet_fit(network(problem), data, method, problem.likelihood, **settings)
+    return result.predict(torch.from_numpy(problem.test_inputs).float(), draws=400)
+
+
+def test_sghmc_comes_nearer_to_nuts_than_map_on_a_classifier() -> None:
+    """Half of the total variation of MAP and less. Measured: MAP 0.073, SGHMC 0.013; NUTS against itself 0.003."""
+    reference = read_reference("classification")
+    truth = torch.from_numpy(reference.mean)
+    point = network_fit(reference.problem, "map", epochs=1500, stepper={"name": "adam", "lr": 0.01}).probabilities
+    stepper, bank = {"name": "sghmc", "lr": 0.1, "momentum": 0.97}, {"name": "bank", "max_draws": 400}
+    drawn = network_fit(reference.problem, "sghmc", epochs=4000, stepper=stepper, collector=bank).probabilities
+    assert agreement(drawn, truth) >= agreement(point, truth) > 0.9
+    assert total_variation(drawn, truth) < 0.5 * total_variation(point, truth)
+    # A baseline that has learned nothing.
+    assert total_variation(point, truth) < 0.5 * total_variation(torch.full_like(truth, 1 / 3), truth)
+
+
+def test_sghmc_has_the_uncertainty_of_nuts_on_a_curve() -> None:
+    """The std of the function within 15 %, its mean within 0.3 posterior stds, on the data, between and beyond them."""
+    reference = read_reference("regression")
+    mean, std = torch.from_numpy(reference.mean), torch.from_numpy(reference.std)
+    stepper, bank = {"name": "sghmc", "lr": 1e-3, "momentum": 0.97}, {"name": "bank", "max_draws": 400}
+    drawn = network_fit(reference.problem, "sghmc", epochs=5000, stepper=stepper, collector=bank)
+    assert mean_error(drawn.mean[:, 0], mean, std) < 0.3
+    assert 0.85 < std_ratio(drawn.epistemic_variance[:, 0].sqrt(), std) < 1.15
+    # The noise of the data is known, and kept apart from the uncertainty of the function.
+    noise = reference.problem.likelihood["std"]
+    torch.testing.assert_close(drawn.aleatoric_variance, torch.full_like(drawn.mean, noise**2))

@@ -26,6 +26,11 @@ _LACKS = {
 def check_estimator(posterior: PosteriorPart, estimator: Estimator) -> None:
     """Refuse an estimator that needs what the posterior does not have."""
     for need in sorted(estimator.needs - posterior.provides):
+        if need == WEIGHT_SAMPLE:
+            raise CompositionError(
+                f"estimator '{estimator.name}' needs {_LACKS[need]}, which posterior '{posterior.name}' does not have: "
+                "it is the end of a sampler or an ensemble, not trained itself; use posterior 'delta' or 'mean_field'"
+            )
         raise CompositionError(
             f"estimator '{estimator.name}' needs {_LACKS[need]}, which posterior '{posterior.name}' does not have; "
             "use estimator 'weight_sampling', or posterior 'mean_field' or 'k_tied'"

@@ -48,6 +48,22 @@ def require_positive(owner: str, setting: str, value: float) -> None:
         raise SettingError(f"{owner}: {setting} = {value!r}; it must be a finite number above 0")
 
 
+def require_between(
+    owner: str, setting: str, value: float, low: float, high: float, *, open_low: bool = False, open_high: bool = False
+) -> None:
+    """Refuse anything but a number between two others; an open end is itself not allowed."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    above = number and (low < value if open_low else low <= value)
+    if not (above and (value < high if open_high else value <= high)):
+        left, right = "(" if open_low else "[", ")" if open_high else "]"
+        allowed = f"number in {left}{low:g}, {high:g}{right}"
+        if high == float("inf"):
+            allowed = (
+                "finite number" if low == -high else f"finite number {'above' if open_low else 'of at least'} {low:g}"
+            )
+        raise SettingError(f"{owner}: {setting} = {value!r}; it must be a {allowed}")
+
+
 def require_count(owner: str, setting: str, value: int) -> None:
     """Refuse anything but a whole number of at least one."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -38,7 +38,7 @@ class Registry(Generic[PartT]):
         return len(self._parts)
 
     def __getitem__(self, name: str) -> type[PartT]:
-        key = name.replace("-", "_")
+        key = name.replace("-", "_") if isinstance(name, str) else repr(name)
         if key not in self._parts:
             raise SettingError(f"unknown {self.axis} '{name}'; {nearest(key, self._parts)}")
         return self._parts[key]

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from .errors import SettingError
+from .errors import SettingError, require_between
 from .registry import Registry
 from .types import Progress
 
@@ -51,8 +51,7 @@ class Geometric:
     paper: ClassVar[str] = "Blundell et al. 2015; Book 2020, section 5.2"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.ratio < math.inf:
-            raise SettingError(f"geometric: ratio = {self.ratio!r}; it must be a finite number of at least 0")
+        require_between("geometric", "ratio", self.ratio, 0, math.inf, open_high=True)
 
     def __call__(self, at: Progress) -> float:
         if at.batches is None:
@@ -85,8 +84,7 @@ class LinearAnneal:
     paper: ClassVar[str] = "Bowman et al. 2016; Swiatkowski et al. 2020, section 3.1"
 
     def __post_init__(self) -> None:
-        if not 0 < self.fraction <= 1:
-            raise SettingError(f"linear_anneal: fraction = {self.fraction!r}; it must lie in (0, 1]")
+        require_between("linear_anneal", "fraction", self.fraction, 0, 1, open_low=True)
 
     def __call__(self, at: Progress) -> float:
         if at.total_steps is None:

@@ -68,8 +68,10 @@ def linear_names(model: BayesianModel) -> set[str]:
 
 
 def any_nan(outputs: Any) -> bool:
-    """Whether some tensor among the outputs has a NaN."""
+    """Whether some tensor among the outputs has a NaN; False where values cannot be looked at (vmap, compilation)."""
     if isinstance(outputs, Tensor):
+        if torch.compiler.is_compiling() or torch._C._functorch.is_batchedtensor(outputs):
+            return False
         return outputs.is_floating_point() and bool(outputs.isnan().any())
     if isinstance(outputs, dict):
         return any(any_nan(value) for value in outputs.values())

@@ -12,7 +12,7 @@ from ..errors import NetworkError, require_count
 from ..random import standard_normal
 from ..tree import Site
 from ..types import FACTORISED, BayesianModel, Estimate, Inputs, Likelihood, LinearLayer, Progress
-from .by_layer import any_nan, linear_names, replaced_forwards, unused_site
+from .by_layer import LayerForward, any_nan, linear_names, replaced_forwards, unused_site
 from .sampling import average_nll
 
 
@@ -76,9 +76,10 @@ class LocalReparameterization:
         }
         with replaced_forwards(layers, pre_activation):
             outputs = model.call({**means, **unreadable}, inputs)
-        if silent and any_nan(outputs):
+        if any_nan(outputs) and not any_nan(_at_readable_weights(model, means, layers, pre_activation, inputs)):
+            suspects = sorted(silent) or sorted(layer.name for layer in layers)
             raise NetworkError(
-                f"local_reparameterization: the weights of {sorted(silent)} are read outside their layer's forward; "
+                f"local_reparameterization: weights of {suspects} are read outside their layer's forward; "
                 "use estimator 'flipout' or 'weight_sampling'"
             )
         return outputs
@@ -111,3 +112,15 @@ class LocalReparameterization:
     def cost(self) -> float:
         """In forward passes."""
         return 6.0 * self.draws
+
+
+def _at_readable_weights(
+    model: BayesianModel,
+    means: dict[str, Tensor],
+    layers: list[LinearLayer],
+    forward: LayerForward,
+    inputs: Inputs,
+) -> Any:
+    """The pass again with weights that can be read: are the NaN outputs the network's own?"""
+    with torch.no_grad(), replaced_forwards(layers, forward):
+        return model.call(means, inputs)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ..errors import SettingError, nearest, require_count
+from ..errors import SettingError, nearest, require_between, require_count
 from ..random import random_signs
 from ..tree import Site
 from ..types import FACTORISED, BayesianModel, Estimate, Inputs, Likelihood, Progress
@@ -60,8 +60,7 @@ class VariationalLaplace:
             allowed = nearest(str(self.curvature), _CURVATURES)
             raise SettingError(f"variational_laplace: curvature = '{self.curvature}'; {allowed}")
         require_count("variational_laplace", "every", self.every)
-        if not 0 < self.fraction <= 1:
-            raise SettingError(f"variational_laplace: fraction = {self.fraction!r}; it must lie in (0, 1]")
+        require_between("variational_laplace", "fraction", self.fraction, 0, 1, open_low=True)
 
     def noise(self, model: BayesianModel, generator: torch.Generator | None) -> Tensor | None:
         """No weight is ever drawn."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ..errors import CompositionError, SettingError, nearest
+from ..errors import CompositionError, SettingError, nearest, require_between
 from ..random import replayable
 from ..types import FACTORISED, BayesianModel, Inputs, Objective, Progress, Terms
 from .shifted import ShiftedModel
@@ -44,8 +44,7 @@ class Sharpness:
     paper: ClassVar[str] = "Nguyen et al. 2023; Foret et al. 2021"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.rho < math.inf:
-            raise SettingError(f"sharpness: rho = {self.rho!r}; it must be a finite number of at least 0")
+        require_between("sharpness", "rho", self.rho, 0, math.inf, open_high=True)
         if self.geometry not in _GEOMETRIES:
             raise SettingError(f"sharpness: geometry = '{self.geometry}'; {nearest(str(self.geometry), _GEOMETRIES)}")
         if self.norm not in _NORMS:

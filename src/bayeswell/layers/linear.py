@@ -53,8 +53,8 @@ _KINDS: dict[type[nn.Module], tuple[Callable[..., Tensor], int]] = {
 
 def _kind(module: nn.Module) -> type[nn.Module] | None:
     for kind in _KINDS:
-        # A subclass that computes something else in its forward is not known to be linear.
-        if isinstance(module, kind) and type(module).forward is kind.forward:
+        # A subclass, or an instance, that computes something else in its forward is not known to be linear.
+        if isinstance(module, kind) and type(module).forward is kind.forward and "forward" not in module.__dict__:
             return kind
     return None
 

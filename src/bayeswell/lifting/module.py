@@ -21,6 +21,7 @@ from ..priors import FlatPrior, PriorChoice, lay_out
 from ..types import Estimator, Inputs, Posterior, PosteriorPart
 from .description import Description, Row
 from .dropout import draw_masks
+from .swapping import forget_weights, keep_padding, padded_embeddings, second_names, with_padding
 from .where import Selection, Where, select
 
 _STARTS = ("network", "prior")
@@ -51,6 +52,8 @@ class BayesianModule(nn.Module):
         shared = {name for site in self.layout.sites if len(site.names) > 1 for name in site.names}
         self.linear_layers = find_linear_layers(net, bayesian, shared)
         self._recurrent = [module for module in net.modules() if isinstance(module, nn.RNNBase)]
+        self._second_names = second_names(net, self.layout)
+        self._padded = padded_embeddings(net, self.layout)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """One stochastic pass in training mode, the mean network in evaluation mode."""
@@ -64,17 +67,20 @@ class BayesianModule(nn.Module):
     def call(self, weights: Mapping[str, Tensor], inputs: Inputs) -> Any:
         """The network's outputs with these tensors as its Bayesian parameters."""
         args, kwargs = _unpack(inputs)
+        chosen = {name: tensor for name, tensor in weights.items() if name not in self._second_names}
+        for name, owner in self._padded.items():
+            chosen[name] = with_padding(chosen[name], owner)
+        forget_weights(self._recurrent)
         try:
-            return functional_call(self.net, dict(weights), args, kwargs)
+            return functional_call(self.net, chosen, args, kwargs)
         finally:
-            for module in self._recurrent:
-                # It keeps the tensors of the last call, and with them their graph.
-                module._flat_weights = [None] * len(module._flat_weights_names)
+            forget_weights(self._recurrent)
 
     def draws(self, count: int, generator: torch.Generator | None = None) -> Iterator[dict[str, Tensor]]:
         """Networks drawn from the posterior, one at a time: tensors by name for ``call``, without gradient."""
         for tensors in self.posterior.draws(count, generator):
-            yield {**tensors, **draw_masks(self.net, generator)}
+            kept = {name: with_padding(tensors[name], owner) for name, owner in self._padded.items()}
+            yield {**tensors, **kept, **draw_masks(self.net, generator)}
 
     def draw(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """One network drawn from the posterior."""
@@ -161,6 +167,7 @@ def _without_bayesian_parameters(net: nn.Module, selection: Selection) -> nn.Mod
         for name in site.names:
             module_name, _, local_name = name.rpartition(".")
             bare.get_submodule(module_name)._parameters[local_name] = None
+    keep_padding(bare, selection.layout, dict(net.named_parameters()))
     return bare
 
 

@@ -86,6 +86,8 @@ def _obstacle(candidate: _Candidate) -> str:
         return f"not a real floating-point parameter ({candidate.parameter.dtype})"
     if candidate.parameter.numel() == 0:
         return "empty"
+    if isinstance(candidate.owner, nn.Embedding | nn.EmbeddingBag) and candidate.owner.max_norm is not None:
+        return "an embedding with max_norm changes its weight in place"
     return ""
 
 
@@ -126,4 +128,5 @@ def _refuse_idle_patterns(patterns: list[str], candidates: list[_Candidate]) -> 
     names = [name for candidate in candidates for name in candidate.names]
     for pattern in patterns:
         if not any(_fits(name, pattern) for name in names):
-            raise SettingError(f"where: '{pattern}' matches no parameter; {nearest(pattern, names)}")
+            allowed = ["all", "last_layer", *names]
+            raise SettingError(f"where: '{pattern}' matches no parameter; {nearest(pattern, allowed)}")

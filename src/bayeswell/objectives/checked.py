@@ -1,12 +1,14 @@
-"""A likelihood that looks at the targets before it uses them."""
+"""Looking at data before they are used."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from ..errors import DataError
 from ..types import Likelihood
 
 
@@ -37,3 +39,16 @@ class CheckedLikelihood:
     def curvature_root(self, outputs: Tensor, generator: torch.Generator | None) -> Tensor:
         """As the likelihood's own."""
         return self._likelihood.curvature_root(outputs, generator)
+
+
+def require_finite(name: str, value: Any) -> None:
+    """Refuse NaN and inf in a tensor, or in any tensor of a tuple, list or mapping, naming the first place."""
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            require_finite(f"{name}['{key}']", part)
+    elif isinstance(value, tuple | list):
+        for position, part in enumerate(value):
+            require_finite(f"{name}[{position}]", part)
+    elif isinstance(value, Tensor) and value.is_floating_point() and not bool(value.isfinite().all()):
+        place = tuple((~value.isfinite()).nonzero()[0].tolist())
+        raise DataError(f"NaN or inf in {name}, first at index {place}; no step was taken")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -11,11 +12,11 @@ from torch import Tensor, nn
 
 from ..composition import check_divergence
 from ..divergences import DIVERGENCES
-from ..errors import BayeswellWarning, DataError, SettingError, require_count
+from ..errors import BayeswellWarning, DataError, require_between, require_count
 from ..likelihoods import LIKELIHOODS
 from ..schedules import KL_WEIGHTS, KLWeight
-from ..types import WEIGHT_SAMPLE, BayesianModel, Divergence, Estimate, Inputs, Progress, Terms
-from .checked import CheckedLikelihood
+from ..types import POINT, WEIGHT_SAMPLE, BayesianModel, Divergence, Estimate, Inputs, Progress, Terms
+from .checked import CheckedLikelihood, require_finite
 
 
 class ELBO(nn.Module):
@@ -41,8 +42,7 @@ class ELBO(nn.Module):
     ) -> None:
         super().__init__()
         require_count("ELBO", "dataset_size", dataset_size)
-        if not 0 <= temperature < float("inf"):
-            raise SettingError(f"ELBO: temperature = {temperature!r}; it must be a finite number of at least 0")
+        require_between("ELBO", "temperature", temperature, 0.0, math.inf, open_high=True)
         self.likelihood = LIKELIHOODS.resolve(likelihood)
         self.dataset_size = dataset_size
         self.divergence = None if divergence is None else DIVERGENCES.resolve(divergence)
@@ -63,7 +63,12 @@ class ELBO(nn.Module):
         estimate, kl = self._evaluate(model, inputs, targets, at, generator)
         total = self._share(targets, at) * estimate.nll + self._factor(at) * kl
         if self.check and not bool(total.isfinite()):
-            raise DataError(_diagnose(inputs, targets, estimate.outputs, estimate.nll, kl))
+            require_finite("the targets", targets)
+            require_finite("the network's outputs", estimate.outputs)
+            raise DataError(
+                f"the loss is not finite (nll {estimate.nll.item():g}, kl {kl.item():g}) and no step was taken; "
+                "lower the learning rate"
+            )
         return Terms(total, estimate.nll.detach(), kl.detach(), self.dataset_size, estimate.outputs)
 
     def expected_nll(
@@ -86,8 +91,15 @@ class ELBO(nn.Module):
         at: Progress | None,
         generator: torch.Generator | None,
     ) -> tuple[Estimate, Tensor]:
+        if not isinstance(targets, Tensor):
+            raise DataError(f"targets of type {type(targets).__name__}; give a tensor with one target for each example")
+        if targets.dim() == 0:
+            raise DataError("targets have shape (); the first axis must count the examples")
         if len(targets) == 0:
             raise DataError("the batch is empty: it has no targets")
+        if self.check:
+            # Not only the loss: inf may vanish in a tanh and still ruin the gradients.
+            require_finite("the inputs", inputs)
         divergence = self.divergence_for(model)
         noise = model.estimator.noise(model, generator)
         weights, kl = divergence(model.posterior, model.prior, noise)
@@ -98,7 +110,8 @@ class ELBO(nn.Module):
         """The chosen divergence, or the one that fits; refused if it cannot work with the model's parts."""
         divergence = self.divergence
         if divergence is None:
-            analytic = model.prior.analytic or WEIGHT_SAMPLE not in model.estimator.provides
+            point = POINT in model.posterior_part.provides
+            analytic = point or model.prior.analytic or WEIGHT_SAMPLE not in model.estimator.provides
             divergence = DIVERGENCES.resolve("analytic" if analytic else "monte_carlo")
         check_divergence(model.posterior_part, model.prior, model.estimator, divergence)
         if self.divergence is None:
@@ -117,15 +130,3 @@ class ELBO(nn.Module):
     def _factor(self, at: Progress | None) -> float:
         """temperature * weight / N: the only place where the KL is scaled."""
         return self.temperature * self.kl_weight(at or Progress()) / self.dataset_size
-
-
-def _diagnose(inputs: Inputs, targets: Tensor, outputs: Any, nll: Tensor, kl: Tensor) -> str:
-    """One line on where a NaN or inf came from."""
-    tensors = {"the inputs": inputs, "the targets": targets, "the network's outputs": outputs}
-    for name, value in tensors.items():
-        if isinstance(value, Tensor) and value.is_floating_point() and not bool(value.isfinite().all()):
-            place = tuple((~value.isfinite()).nonzero()[0].tolist())
-            return f"NaN or inf in {name}, first at index {place}; the loss is not finite and no step was taken"
-    return (
-        f"the loss is not finite (nll {nll.item():g}, kl {kl.item():g}) and no step was taken; lower the learning rate"
-    )

@@ -104,6 +104,9 @@ class KTied:
         require_count("k_tied", "rank", self.rank)
         require_positive("k_tied", "spread", self.spread)
         check_initial_std("k_tied", self.initial_std)
+        patterns = (self.tie,) if isinstance(self.tie, str) else self.tie
+        if not isinstance(patterns, tuple | list) or not all(isinstance(pattern, str) for pattern in patterns):
+            raise SettingError(f"k_tied: tie = {self.tie!r}; it must be a name pattern or several")
 
     def build(self, layout: Layout, prior: Prior, means: Tensor) -> Posterior:
         """Trainable state over the layout."""

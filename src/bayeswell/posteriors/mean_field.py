@@ -83,7 +83,7 @@ class MeanField:
 
     def __post_init__(self) -> None:
         check_initial_std("mean_field", self.initial_std)
-        if self.parameter not in _STATES:
+        if not isinstance(self.parameter, str) or self.parameter not in _STATES:
             raise SettingError(f"mean_field: parameter = '{self.parameter}'; {nearest(str(self.parameter), _STATES)}")
 
     def build(self, layout: Layout, prior: Prior, means: Tensor) -> Posterior:

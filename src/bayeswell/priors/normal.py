@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from ..errors import SettingError, require_positive
+from ..errors import require_between, require_positive
 from ..tree import Site
 
 
@@ -68,8 +68,7 @@ class Kaiming:
     density: ClassVar[type[GaussianDensity]] = GaussianDensity
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.a):
-            raise SettingError(f"kaiming prior: a = {self.a!r}; it must be a finite number")
+        require_between("kaiming prior", "a", self.a, -math.inf, math.inf, open_low=True, open_high=True)
 
     def parameters(self, site: Site) -> tuple[float, ...]:
         """(std,) for this site."""

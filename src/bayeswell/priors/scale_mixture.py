@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import SettingError, require_positive
+from ..errors import require_between, require_positive
 from ..tree import Site
 
 
@@ -51,8 +51,7 @@ class ScaleMixture:
     def __post_init__(self) -> None:
         require_positive("scale_mixture prior", "wide_std", self.wide_std)
         require_positive("scale_mixture prior", "narrow_std", self.narrow_std)
-        if not 0 < self.wide_share < 1:
-            raise SettingError(f"scale_mixture prior: wide_share = {self.wide_share!r}; it must lie in (0, 1)")
+        require_between("scale_mixture prior", "wide_share", self.wide_share, 0, 1, open_low=True, open_high=True)
 
     def parameters(self, site: Site) -> tuple[float, ...]:
         """(wide_share, wide_std, narrow_std) for this site."""

@@ -1,0 +1,67 @@
+"""What some torch modules need when their parameters are swapped for the length of a call."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..tree import Layout
+
+
+class _Gone:
+    """Something that is no more: references to it are dead."""
+
+
+_DEAD: Any = weakref.ref(_Gone())
+PADDING = "padding_row"
+
+
+def forget_weights(recurrent: Iterable[nn.RNNBase]) -> None:
+    """Let recurrent layers look their weights up anew, and keep no tensor (and graph) of the last call.
+
+    They keep a list of their weights and renew it where a weight is another object than the one they remember.
+    """
+    for module in recurrent:
+        module._flat_weights = [None] * len(module._flat_weights_names)
+        module._flat_weight_refs = [_DEAD] * len(module._flat_weights_names)
+
+
+def second_names(net: nn.Module, layout: Layout) -> frozenset[str]:
+    """Further names of a slot that has one already: a module that stands in two places has one set of slots."""
+    seen, second = set(), set()
+    for site in layout.sites:
+        for name in site.names:
+            module_name, _, local_name = name.rpartition(".")
+            slot = (id(net.get_submodule(module_name)), local_name)
+            if slot in seen:
+                second.add(name)
+            seen.add(slot)
+    return frozenset(second)
+
+
+def keep_padding(net: nn.Module, layout: Layout, parameters: dict[str, nn.Parameter]) -> None:
+    """Give embeddings with a padding token a buffer with its vector: torch never trains it, so it has no posterior."""
+    for site in layout.sites:
+        owner = net.get_submodule(site.name.rpartition(".")[0])
+        # A weight that is also used elsewhere (a tied decoder) is trained there, padding row and all.
+        if isinstance(owner, nn.Embedding | nn.EmbeddingBag) and owner.padding_idx is not None and len(site.names) == 1:
+            owner.register_buffer(PADDING, parameters[site.name].detach()[owner.padding_idx].clone())
+
+
+def padded_embeddings(net: nn.Module, layout: Layout) -> dict[str, nn.Module]:
+    """The embeddings that keep a padding row, by the name of their weight."""
+    return {
+        site.name: owner
+        for site in layout.sites
+        if PADDING in (owner := net.get_submodule(site.name.rpartition(".")[0]))._buffers
+    }
+
+
+def with_padding(weight: Tensor, owner: nn.Module) -> Tensor:
+    """The weight with the padding row as it was."""
+    row = torch.tensor([int(owner.padding_idx)], device=weight.device)  # type: ignore[arg-type]
+    return weight.index_copy(0, row, owner.get_buffer(PADDING)[None].to(weight.dtype))
