@@ -24,7 +24,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: environment-run environment-dev
-.PHONY: help demo test test-slow check format-check lint types imports safety examples format clean
+.PHONY: help demo test test-slow check format-check lint types imports safety page examples format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -38,7 +38,7 @@ test: environment-dev ## install, then run the tests (ARGS="-k name" picks some)
 test-slow: environment-dev ## the tests marked slow, and only those
 	$(TEST_ENV) $(PY) -m pytest -n $(JOBS) --dist worksteal --durations 10 -m slow $(ARGS)
 
-check: format-check lint types imports safety examples ## everything besides the tests that must hold before a commit
+check: format-check lint types imports safety page examples ## everything besides the tests that must hold before a commit
 
 format-check: environment-dev ## is the code formatted?
 	$(PY) -m ruff format --check .
@@ -54,6 +54,9 @@ imports: environment-dev ## do rooms import downwards only, without cycles?
 
 safety: environment-dev ## nothing that runs code from a file, no path of one machine
 	$(PY) tools/forbidden.py
+
+page: environment-dev ## is docs/methods.md what the registries say?
+	$(PY) tools/write_method_page.py --check
 
 examples: environment-dev ## every example, in smoke mode
 	@for example in examples/*.py; do \

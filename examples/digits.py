@@ -57,7 +57,7 @@ def main() -> None:
         )
     print(
         "\nNLL and entropies in nats (a uniform guess has entropy 2.303); ECE with 15 bins; std/prior: mean posterior"
-        "\nstd over prior std, 0 for a network without uncertainty; cost: forward passes a step, ordinary training has 3."
+        "\nstd over prior std, 0 for a network without uncertainty; cost: forward passes a step (ordinary training: 3)."
     )
 
 
