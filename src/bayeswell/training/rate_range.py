@@ -26,8 +26,8 @@ _BREAK = 4.0
 class RateRange:
     """Rates tried (of the means; stds move with them), the smoothed objective at each, and what they suggest.
 
-    ``suggestion`` is a third of the rate at which the smoothed objective was lowest: close to it the loss is still
-    falling steadily, and batches that are worse than average do not throw the run off. ``broke_at`` is the rate at
+    ``suggestion`` is a tenth of the rate at which the smoothed objective was lowest: smoothing lags behind, so by then
+    the rate may already be too high to stay at. ``broke_at`` is the rate at
     which the objective left the range it had fallen through, or None.
     """
 
@@ -96,7 +96,7 @@ def rate_range(
                 broke_at = rate
                 break
     best = rates[min(range(len(smoothed)), key=smoothed.__getitem__)]
-    return RateRange(tuple(rates), tuple(smoothed), best / 3, broke_at)
+    return RateRange(tuple(rates), tuple(smoothed), best / 10, broke_at)
 
 
 def _samples(method: Method) -> bool:
