@@ -95,3 +95,26 @@ def test_bad_input() -> None:
         DrawnDropout(1.5)
     with pytest.raises(bw.NetworkError, match="no dropout"):
         with_drawn_dropout(nn.Linear(3, 2))
+
+
+def test_drawn_dropout_acts_in_transformers_too() -> None:
+    """torch's fused path would skip it in evaluation mode."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.3, batch_first=True)
+    net = nn.Sequential(layer, nn.Flatten(), nn.Linear(40, 3))
+    model = bw.bayesian(with_drawn_dropout(net), "delta")
+    found = bw.predict(model, torch.randn(6, 5, 8), bw.Categorical(), draws=10, seed=0)
+    assert float(found.epistemic.mean()) > 1e-4
+
+
+def test_the_mask_of_a_sequence_does_not_depend_on_the_batch() -> None:
+    layer = DrawnDropout(0.5)
+    layer.seed = torch.tensor(3)
+    whole = layer(torch.ones(7, 4, 6))
+    assert torch.equal(layer(torch.ones(7, 2, 6)), whole[:, :2])
+    assert torch.equal(layer(torch.ones(3, 4, 6)), whole[:3])
+
+
+def test_the_networks_own_chance_is_kept_unless_another_is_given() -> None:
+    assert with_drawn_dropout(with_dropout())[2].p == 0.3
+    assert with_drawn_dropout(with_dropout(), 0.6)[2].p == 0.6

@@ -17,6 +17,7 @@ import pytest
 import torch
 from scipy import special, stats
 from torch import Tensor, nn
+from torch.func import jacrev
 
 import bayeswell as bw
 from bayeswell.metrics import agreement, mean_error, std_ratio, total_variation
@@ -297,6 +298,7 @@ LINEAR = LinearRegression.make(3, count=60, dimension=3, mixing=1.2)
 """Correlated inputs: the mean-field stds are 0.71, 0.56 and 0.72 of the marginal ones."""
 
 ADAM = {"stepper": {"name": "adam", "lr": 0.03}, "std_multiplier": 0.5}
+SGD = {"stepper": {"name": "sgd", "lr": 0.01, "momentum": 0.9}, "batch_size": 10, "epochs": 150}
 
 
 def quiet_fit(*arguments: Any, **settings: Any) -> Result:
@@ -360,7 +362,7 @@ def test_mean_field_methods_find_the_conditional_stds(
 def test_k_tied_finds_what_mean_field_does_where_its_rank_suffices() -> None:
     """Every positive 2 x 3 matrix is a sum of two products of positive vectors."""
     problem = LinearRegression.make(5, count=60, dimension=6, mixing=0.5)
-    result = linear_fit("k-tied", problem, Folded(2, 3), epochs=800, **ADAM, estimator=SigmaPoints())
+    result = linear_fit("k-tied", problem, Folded(2, 3), epochs=600, **ADAM, estimator=SigmaPoints())
     assert_moments(result, problem.mean(), problem.mean_field_std(), 0.01, 0.02)
 
 
@@ -370,7 +372,6 @@ def test_k_tied_finds_what_mean_field_does_where_its_rank_suffices() -> None:
         # Rank 2 = 3 - 1: the covariance less its smallest eigenvalue times I has no more.
         ("low-rank", ADAM | {"estimator": SigmaPoints()}, 0.02),
         ("bbb", ADAM | {"posterior": "full", "estimator": SigmaPoints()}, 0.02),
-        ("bbb", ADAM | {"posterior": "full", "estimator": {"name": "weight_sampling", "draws": 8}}, 0.06),
         ("laplace", ADAM | {"finisher": {"name": "laplace", "structure": "full"}}, 1e-3),
     ],
 )
@@ -416,9 +417,9 @@ def test_samplers_draw_from_the_exact_posterior(method: str, stepper: dict[str, 
     ("method", "settings", "tolerance"),
     [
         ("map", {"epochs": 800, **ADAM}, 1e-3),
-        ("swa", {"epochs": 150, "batch_size": 10}, 0.15),
-        ("swag", {"epochs": 150, "batch_size": 10}, 0.15),
-        ("swag-diag", {"epochs": 150, "batch_size": 10}, 0.15),
+        ("swa", SGD, 0.15),
+        ("swag", SGD, 0.15),
+        ("swag-diag", SGD, 0.15),
         ("hwa", {"epochs": 800, **ADAM}, 0.1),
     ],
 )
@@ -429,11 +430,11 @@ def test_averages_find_the_mean(method: str, settings: dict[str, Any], tolerance
 
 
 def test_an_ensemble_has_no_spread_where_there_is_one_optimum() -> None:
-    """Members from different starts meet: the mean is right, and what is taken for uncertainty is zero."""
+    """Members from starts 10 posterior stds apart meet: the mean is right, and what is taken for uncertainty is none."""
     mean, std = moments(linear_fit("deep-ensemble", epochs=500, stepper={"name": "adam", "lr": 0.06}))
     marginal = np.sqrt(np.diag(LINEAR.covariance()))
-    assert np.max(np.abs(mean - LINEAR.mean()) / marginal) < 1e-2
-    assert np.max(std / marginal) < 1e-2
+    assert np.max(np.abs(mean - LINEAR.mean()) / marginal) < 0.05
+    assert np.max(std / marginal) < 0.05
 
 
 @pytest.mark.parametrize(
@@ -463,35 +464,63 @@ def test_temperature_reaches_the_samplers() -> None:
 # Small networks against NUTS
 
 
-def network_fit(problem: Problem, method: str, **settings: Any) -> Any:
-    """The prediction at the reference's test inputs; all data in each step."""
+def network_fit(problem: Problem, method: str, **settings: Any) -> Result:
+    """All data in each step."""
     settings = {"batch_size": len(problem.train_targets), "prior": problem.prior, "temperature": 1.0, **settings}
     data = (problem.train_inputs, problem.train_targets)
-    result = quiet_fit(network(problem), data, method, problem.likelihood, **settings)
-    return result.predict(torch.from_numpy(problem.test_inputs).float(), draws=400)
+    return quiet_fit(network(problem), data, method, problem.likelihood, **settings)
 
 
 def test_sghmc_comes_nearer_to_nuts_than_map_on_a_classifier() -> None:
-    """Half of the total variation of MAP and less. Measured: MAP 0.073, SGHMC 0.013; NUTS against itself 0.003."""
+    """Half of MAP's total variation, or less. Measured: MAP 0.071, SGHMC 0.013 to 0.021 over four seeds."""
     reference = read_reference("classification")
-    truth = torch.from_numpy(reference.mean)
-    point = network_fit(reference.problem, "map", epochs=1500, stepper={"name": "adam", "lr": 0.01}).probabilities
-    stepper, bank = {"name": "sghmc", "lr": 0.1, "momentum": 0.97}, {"name": "bank", "max_draws": 400}
-    drawn = network_fit(reference.problem, "sghmc", epochs=4000, stepper=stepper, collector=bank).probabilities
-    assert agreement(drawn, truth) >= agreement(point, truth) > 0.9
-    assert total_variation(drawn, truth) < 0.5 * total_variation(point, truth)
-    # A baseline that has learned nothing.
-    assert total_variation(point, truth) < 0.5 * total_variation(torch.full_like(truth, 1 / 3), truth)
+    inputs, truth = torch.from_numpy(reference.problem.test_inputs).float(), torch.from_numpy(reference.mean)
+    point = network_fit(reference.problem, "map", epochs=1500, stepper={"name": "adam", "lr": 0.01})
+    stepper = {"name": "sghmc", "lr": 0.1, "momentum": 0.97}
+    bank = {"name": "bank", "burn_in": 800, "max_draws": 400}
+    chain = network_fit(reference.problem, "sghmc", epochs=3000, stepper=stepper, collector=bank)
+    certain, drawn = (result.predict(inputs, draws=400).probabilities for result in (point, chain))
+    assert agreement(drawn, truth) >= agreement(certain, truth) > 0.9
+    assert total_variation(drawn, truth) < 0.5 * total_variation(certain, truth)
+    # MAP itself is far better than a network that has learned nothing.
+    assert total_variation(certain, truth) < 0.2 * total_variation(torch.full_like(truth, 1 / 3), truth)
 
 
 def test_sghmc_has_the_uncertainty_of_nuts_on_a_curve() -> None:
-    """The std of the function within 15 %, its mean within 0.3 posterior stds, on the data, between and beyond them."""
+    """On the data, between and beyond them. Measured over four seeds: mean 0.09 to 0.19 stds off, std ratio 0.99 to 1.02."""
     reference = read_reference("regression")
     mean, std = torch.from_numpy(reference.mean), torch.from_numpy(reference.std)
-    stepper, bank = {"name": "sghmc", "lr": 1e-3, "momentum": 0.97}, {"name": "bank", "max_draws": 400}
-    drawn = network_fit(reference.problem, "sghmc", epochs=5000, stepper=stepper, collector=bank)
-    assert mean_error(drawn.mean[:, 0], mean, std) < 0.3
-    assert 0.85 < std_ratio(drawn.epistemic_variance[:, 0].sqrt(), std) < 1.15
+    stepper = {"name": "sghmc", "lr": 2e-3, "momentum": 0.97}
+    bank = {"name": "bank", "burn_in": 800, "max_draws": 400}
+    chain = network_fit(reference.problem, "sghmc", epochs=4000, stepper=stepper, collector=bank)
+    drawn = chain.predict(torch.from_numpy(reference.problem.test_inputs).float(), draws=400)
+    assert mean_error(drawn.mean[:, 0], mean, std) < 0.35
+    assert 0.9 < std_ratio(drawn.epistemic_variance[:, 0].sqrt(), std) < 1.1
     # The noise of the data is known, and kept apart from the uncertainty of the function.
     noise = reference.problem.likelihood["std"]
     torch.testing.assert_close(drawn.aleatoric_variance, torch.full_like(drawn.mean, noise**2))
+
+
+def test_laplace_has_the_uncertainty_of_nuts_where_the_network_is_linear() -> None:
+    """The full covariance through the network linearised at its mean: std ratio 1.04. Drawn weights give 10 and more.
+
+    A bell fitted to the curvature at one point is long in directions in which the network soon stops being linear.
+    """
+    reference = read_reference("regression")
+    mean, std = torch.from_numpy(reference.mean), torch.from_numpy(reference.std)
+    finisher = {"name": "laplace", "structure": "full"}
+    result = network_fit(
+        reference.problem, "laplace", epochs=2500, stepper={"name": "adam", "lr": 0.02}, finisher=finisher
+    )
+    model, inputs = result.model, torch.from_numpy(reference.problem.test_inputs).float()
+
+    def function(weights: Tensor) -> Tensor:
+        return model.call(model.layout.unflatten(weights), inputs)[:, 0]
+
+    with torch.no_grad():
+        weights, noise = model.posterior.mean_vector().clone(), torch.eye(model.posterior.noise_size)
+        factor = model.posterior.sample(noise) - weights
+    slopes = jacrev(function)(weights)
+    assert mean_error(function(weights), mean, std) < 0.35
+    assert 0.85 < std_ratio((slopes @ factor.T).square().sum(-1).sqrt(), std) < 1.15
+    assert std_ratio(result.predict(inputs, draws=200).epistemic_variance[:, 0].sqrt(), std) > 5

@@ -687,13 +687,13 @@ def net() -> nn.Module:
 @pytest.mark.parametrize("posterior", POSTERIORS, ids=str)
 def test_means_and_stds_are_told_apart(posterior: Any) -> None:
     model, noise = lift(net(), posterior), bw.Gaussian(noise="learned")
-    means, stds = parameter_groups(model, 0.02, std_multiplier=7.0, extra=noise.parameters())
+    means, noises, stds = parameter_groups(model, 0.02, std_multiplier=7.0, extra=noise.parameters())
     assert (means["name"], means["lr"]) == (MEANS, 0.02)
     assert (stds["name"], stds["lr"]) == (STDS, 0.14)
+    assert (noises["name"], noises["lr"], noises["params"]) == ("noise", 0.14, [noise.log_std])
     names = {id(value): key for key, value in model.named_parameters()}
-    names[id(noise.log_std)] = "noise"
     found = {group["name"]: [names[id(value)] for value in group["params"]] for group in (means, stds)}
-    assert set(found[MEANS]) == {"posterior.mean", "net.1.weight", "net.1.bias", "noise"}
+    assert set(found[MEANS]) == {"posterior.mean", "net.1.weight", "net.1.bias"}
     assert set(found[MEANS]) | set(found[STDS]) == set(names.values())
     assert len(found[MEANS]) + len(found[STDS]) == len(names)
     # The means are what E[w] depends on, the stds what only the spread does.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
 import bayeswell as bw
 from bayeswell.plots import plot_rate_range
@@ -199,3 +199,63 @@ def test_the_rate_range_finds_where_training_breaks() -> None:
     np.testing.assert_allclose(line.get_ydata(), found.objectives)
     with pytest.raises(bw.SettingError, match=r"lowest = 1, highest = 0\.1"):
         rate_range(network(), problem(), lowest=1, highest=0.1)
+
+
+def test_a_loader_that_drops_or_samples_keeps_the_scale_of_the_objective() -> None:
+    """total = nll + T KL / N with the N that the sampler goes through, whatever the loader leaves out."""
+    x, y = problem(100)
+    loaders = {
+        100: DataLoader(TensorDataset(x, y), batch_size=70, drop_last=True),
+        40: DataLoader(TensorDataset(x, y), batch_size=15, sampler=SubsetRandomSampler(range(40))),
+    }
+    for size, loader in loaders.items():
+        record = fit(network(), loader, "bbb", epochs=1, temperature=0.37).histories[0].epochs[0]
+        assert record.total == pytest.approx(record.nll + 0.37 * record.kl / size, rel=0.02)
+    with pytest.raises(bw.DataError, match="shows no batch"):
+        fit(network(), DataLoader(TensorDataset(x, y), batch_size=200, drop_last=True), "map")
+
+
+def test_a_network_of_float64_trains_on_what_is_given() -> None:
+    x, y = problem()
+    for data in ((x, y), (x.double().numpy(), y.numpy()), DataLoader(TensorDataset(x, y), batch_size=30)):
+        result = fit(network().double(), data, "bbb", epochs=1)
+        assert result.model.posterior.mean_vector().dtype == torch.float64
+
+
+def test_learned_noise_finds_the_noise_of_the_data() -> None:
+    """y = x + 0.2 noise: the learned std is within 20 % of the least-squares residual's."""
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(400, 1, generator=generator)
+    y = x + 0.2 * torch.randn(400, 1, generator=generator)
+    quick = {"stepper": {"name": "adam", "lr": 0.03}}
+    for method, settings in (("map", quick), ("bbb", quick), ("swag", {})):
+        likelihood = bw.Gaussian("learned", 1.0)
+        result = fit(nn.Linear(1, 1), (x, y), method, likelihood, epochs=60, batch_size=50, seed=1, **settings)
+        found = result.predict(x[:5], draws=5)
+        assert float(found.aleatoric_variance.mean().sqrt()) == pytest.approx(0.2, rel=0.2), method
+        # The object that was given is not trained.
+        assert likelihood.mean_and_variance(torch.zeros(1, 1))[1].item() == pytest.approx(1.0)
+
+
+def test_stds_that_stand_still_are_told_of_at_the_end() -> None:
+    stepper = {"name": "sgd", "lr": 1e-6}
+    with pytest.warns(bw.BayeswellWarning, match="stds have hardly moved"):
+        fit(network(), problem(), "bbb", stepper=stepper, epochs=1)
+
+
+def test_points_and_banks_are_not_asked_twice() -> None:
+    x, _ = problem()
+    assert fit(network(), problem(), "map", epochs=1).predict(x, draws=50).draws == 1
+    assert fit(network(), problem(), "deep-ensemble", members=3, epochs=1).predict(x, draws=50).draws == 3
+    assert fit(network(), problem(), "bbb", epochs=1).predict(x, draws=7).draws == 7
+    assert fit(network(), problem(), "mc-dropout", epochs=1).predict(x, draws=7).draws == 7
+
+
+def test_a_bad_batch_is_named_with_its_step() -> None:
+    x, y = problem(30)
+    loader = DataLoader(TensorDataset(x[:20], y[:20], y[:20]), batch_size=10)
+    with pytest.raises(bw.DataError, match="a batch of 3 parts"):
+        fit(network(), loader, "map", epochs=1)
+    x[3, 1] = torch.inf
+    with pytest.raises(bw.DataError, match=r"step \d+: NaN or inf in the inputs"):
+        fit(network(), (x, y), "map", epochs=1, batch_size=5)

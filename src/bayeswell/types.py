@@ -30,13 +30,15 @@ POINT = "point"  # q is one weight vector: no entropy, any log p(w) is exact
 class Progress:
     """Where training stands; what schedules and lazy estimators may depend on.
 
-    ``batch`` counts from 0 within the epoch of ``batches``; ``step`` from 0 over ``total_steps``.
+    ``batch`` counts from 0 within the epoch of ``batches``; ``step`` from 0 over ``total_steps``. ``examples`` is how
+    many an epoch shows, where that is not all of them (a loader that drops its last batch).
     """
 
     step: int = 0
     total_steps: int | None = None
     batch: int = 0
     batches: int | None = None
+    examples: int | None = None
 
 
 @dataclass(frozen=True)
@@ -252,9 +254,14 @@ class Estimator(Protocol):
         ...
 
     def forward(
-        self, model: BayesianModel, weights: Tensor | None, inputs: Inputs, generator: torch.Generator | None
+        self,
+        model: BayesianModel,
+        weights: Tensor | None,
+        inputs: Inputs,
+        generator: torch.Generator | None,
+        examples: int | None = None,
     ) -> Any:
-        """One stochastic pass with one weight draw (P,)."""
+        """One stochastic pass with one weight draw (P,); ``examples``: how many there are, where that is known."""
         ...
 
     def expected_nll(

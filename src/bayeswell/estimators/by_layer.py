@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..layers import without_fused_attention
 from ..tree import Site
 from ..types import BayesianModel, LinearLayer
 
@@ -22,32 +23,42 @@ def replaced_forwards(layers: Sequence[LinearLayer], forward: LayerForward) -> I
 
     torch's fused attention path reads weights past their layer's forward, so it is off within the block.
     """
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
     try:
         for layer in layers:
             layer.module.forward = partial(forward, layer)
-        yield
+        with without_fused_attention():
+            yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(fast_path)
         for layer in layers:
             # The replacement is an attribute of the instance; without it the class's own forward is back.
             layer.module.__dict__.pop("forward", None)
 
 
-def example_signs_shape(layer: LinearLayer, x: Tensor, channels: int) -> list[int]:
-    """The shape of signs that are constant over positions: (examples, 1..., channels) or (examples, channels, 1...)."""
-    if layer.spatial_dims == 0:
-        shape = [1] * x.dim()
-        shape[-1] = channels
-        batched = x.dim() > 1
-    else:
-        shape = [1] * x.dim()
-        shape[-layer.spatial_dims - 1] = channels
-        batched = x.dim() == layer.spatial_dims + 2
-    if batched:
-        shape[0] = x.shape[0]
+def example_signs_shape(layer: LinearLayer, x: Tensor, channels: int, examples: int) -> list[int]:
+    """The shape of signs with one number for each example and channel, constant over positions.
+
+    Examples lie on the first axis, or on the second of a dense layer's input where only that has their number
+    (sequences with time first). Where neither has it (rows of several examples side by side) every row of the first
+    axis counts as an example of its own.
+    """
+    shape = [1] * x.dim()
+    shape[-layer.spatial_dims - 1] = channels
+    if layer.spatial_dims and x.dim() < layer.spatial_dims + 2:
+        return shape
+    if layer.spatial_dims == 0 and x.dim() < 2:
+        return shape
+    time_first = layer.spatial_dims == 0 and x.dim() > 2 and x.shape[1] == examples != x.shape[0]
+    axis = 1 if time_first else 0
+    shape[axis] = x.shape[axis]
     return shape
+
+
+def first_axis(inputs: Any) -> int:
+    """The size of the first axis of the first tensor among the inputs; 0 if there is none."""
+    if isinstance(inputs, Tensor):
+        return inputs.shape[0] if inputs.dim() else 0
+    parts = inputs.values() if isinstance(inputs, Mapping) else inputs if isinstance(inputs, tuple | list) else ()
+    return next((first_axis(part) for part in parts if isinstance(part, Tensor)), 0)
 
 
 def unused_site(site: Site) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,7 +22,7 @@ from ..types import (
     LinearLayer,
     Progress,
 )
-from .by_layer import example_signs_shape, replaced_forwards, unused_site
+from .by_layer import example_signs_shape, first_axis, replaced_forwards, unused_site
 from .sampling import average_nll
 
 
@@ -30,9 +31,9 @@ class Flipout:
     """y = op(x, mean) + op(x * R, std * E) * Q with one E for the batch and signs R, Q for each example.
 
     Signs are constant over positions, and over repeated calls of a layer in one pass, so each example sees
-    one exact weight draw (also in convolutions), and the perturbations of different examples are
-    uncorrelated. Biases and parameters that are not linear get weight sampling (shared by the batch). Valid
-    for independent weights that are symmetric about their mean.
+    one exact weight draw (also in convolutions, and in sequences with time first), and the perturbations of
+    different examples are uncorrelated. Biases and parameters that are not linear get weight sampling (shared by the
+    batch). Valid for independent weights that are symmetric about their mean.
     """
 
     draws: int = 1
@@ -51,18 +52,24 @@ class Flipout:
         return standard_normal((self.draws, model.posterior.noise_size), like=like, generator=generator)
 
     def forward(
-        self, model: BayesianModel, weights: Tensor | None, inputs: Inputs, generator: torch.Generator | None
+        self,
+        model: BayesianModel,
+        weights: Tensor | None,
+        inputs: Inputs,
+        generator: torch.Generator | None,
+        examples: int | None = None,
     ) -> Any:
         """One pass with fresh signs around one weight draw."""
         assert weights is not None
         mean = model.posterior.mean_vector()
         drawn, means = model.layout.unflatten(weights), model.layout.unflatten(mean)
         offsets = model.layout.unflatten(weights - mean)
+        count = first_axis(inputs) if examples is None else examples
         signs: dict[tuple[str, tuple[int, ...]], Tensor] = {}
 
         def signs_for(layer: LinearLayer, side: str, x: Tensor, channels: int) -> Tensor:
-            shape = example_signs_shape(layer, x, channels)
-            key = (f"{layer.name}/{side}", (x.shape[0], channels))
+            shape = example_signs_shape(layer, x, channels, count)
+            key = (f"{layer.name}/{side}", (math.prod(shape), channels))
             if key not in signs:
                 signs[key] = random_signs(shape, like=x, generator=generator)
             return signs[key].view(shape)

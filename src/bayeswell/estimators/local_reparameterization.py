@@ -51,7 +51,12 @@ class LocalReparameterization:
         return noise
 
     def forward(
-        self, model: BayesianModel, weights: Tensor | None, inputs: Inputs, generator: torch.Generator | None
+        self,
+        model: BayesianModel,
+        weights: Tensor | None,
+        inputs: Inputs,
+        generator: torch.Generator | None,
+        examples: int | None = None,
     ) -> Any:
         """One pass with fresh pre-activation noise."""
         layout = model.layout

@@ -22,7 +22,8 @@ def average_nll(
     total = None
     outputs = None
     for draw in range(draws):
-        outputs = estimator.forward(model, None if weights is None else weights[draw], inputs, generator)
+        drawn = None if weights is None else weights[draw]
+        outputs = estimator.forward(model, drawn, inputs, generator, len(targets))
         nll = likelihood.nll(outputs, targets).mean()
         total = nll if total is None else total + nll
     assert total is not None

@@ -67,7 +67,12 @@ class VariationalLaplace:
         return None
 
     def forward(
-        self, model: BayesianModel, weights: Tensor | None, inputs: Inputs, generator: torch.Generator | None
+        self,
+        model: BayesianModel,
+        weights: Tensor | None,
+        inputs: Inputs,
+        generator: torch.Generator | None,
+        examples: int | None = None,
     ) -> Any:
         """The network at the posterior mean."""
         # The fused attention kernels have no second derivative.

@@ -45,7 +45,12 @@ class WeightSampling:
         return torch.cat([half, -half])
 
     def forward(
-        self, model: BayesianModel, weights: Tensor | None, inputs: Inputs, generator: torch.Generator | None
+        self,
+        model: BayesianModel,
+        weights: Tensor | None,
+        inputs: Inputs,
+        generator: torch.Generator | None,
+        examples: int | None = None,
     ) -> Any:
         """The network at one weight draw."""
         assert weights is not None

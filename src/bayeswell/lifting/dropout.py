@@ -47,11 +47,17 @@ class DrawnDropout(nn.Module):
         return torch.feature_dropout(x, self.p, self.training)
 
     def _mask(self, x: Tensor, seed: int) -> Tensor:
-        covered = x.shape[1:] if self.axes is None else x.shape[1 : 1 + self.axes]
+        if x.dim() == 3 and self.axes is None:
+            # A sequence, with examples or time first: one mask for all steps, on the features (Gal & Ghahramani 2016b).
+            return self._kept(x, x.shape[-1:], seed)
+        return self._kept(x, x.shape[1:] if self.axes is None else x.shape[1 : 1 + self.axes], seed)
+
+    def _kept(self, x: Tensor, covered: torch.Size, seed: int) -> Tensor:
         # On the CPU, so that one seed means one mask on every device.
         generator = torch.Generator().manual_seed(seed)
         kept = torch.rand(covered, generator=generator) >= self.p
-        shape = (1, *covered, *([1] * (x.dim() - 1 - len(covered))))
+        lead = x.dim() - 1 if x.dim() == 3 and self.axes is None else 1
+        shape = (*([1] * lead), *covered, *([1] * (x.dim() - lead - len(covered))))
         return (kept.to(x) / (1 - self.p)).view(shape)
 
 
@@ -59,7 +65,7 @@ def with_drawn_dropout(net: nn.Module, p: float | None = None) -> nn.Module:
     """A copy of the network whose dropout can be drawn.
 
     Its own dropout layers are used (with their own p unless one is given); a network without any gets dropout of
-    probability p (0.05 if None) on the input of every linear layer but the first.
+    probability p (0.1 if None) on the input of every linear layer but the first.
     """
     copied = copy.deepcopy(net)
     if any(isinstance(module, DrawnDropout) for module in copied.modules()):
@@ -67,18 +73,23 @@ def with_drawn_dropout(net: nn.Module, p: float | None = None) -> nn.Module:
     places: list[tuple[nn.Module, str, Any]] = []
     for parent in copied.modules():
         places += [(parent, name, child) for name, child in parent.named_children()]
-    own = [place for place in places if isinstance(place[2], _DropoutNd)]
+    # AlphaDropout keeps mean and variance of its input in another way; it is left as it is.
+    own = [place for place in places if isinstance(place[2], _DropoutNd) and not _is_alpha(place[2])]
     for parent, name, child in own:
-        axes = None if isinstance(child, nn.Dropout | nn.AlphaDropout) else 1
+        axes = None if isinstance(child, nn.Dropout) else 1
         setattr(parent, name, DrawnDropout(float(child.p) if p is None else p, axes))
     if not own:
         layers = [module for module in copied.modules() if is_linear_layer(module)][1:]
         if not layers:
-            raise NetworkError("mc_dropout: the network has no dropout, and no second linear layer to put one before")
+            raise NetworkError("mc_dropout: the network has no dropout layer, and no second linear layer to put one in")
         for layer in layers:
-            layer.add_module("input_dropout", DrawnDropout(0.05 if p is None else p))
+            layer.add_module("input_dropout", DrawnDropout(0.1 if p is None else p))
             layer.register_forward_pre_hook(_drop_input)
     return copied
+
+
+def _is_alpha(module: nn.Module) -> bool:
+    return isinstance(module, nn.AlphaDropout | nn.FeatureAlphaDropout)
 
 
 def dropout_settings(net: nn.Module) -> dict[str, float] | None:

@@ -6,6 +6,7 @@ import copy
 import math
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -15,12 +16,12 @@ from torch.func import functional_call
 from ..composition import check_estimator
 from ..errors import BayeswellWarning, NetworkError, SettingError, nearest
 from ..estimators import ESTIMATORS
-from ..layers import find_linear_layers
-from ..posteriors import POSTERIORS
+from ..layers import find_linear_layers, without_fused_attention
+from ..posteriors import POSTERIORS, EmpiricalPosterior
 from ..priors import FlatPrior, PriorChoice, lay_out
-from ..types import Estimator, Inputs, Posterior, PosteriorPart
+from ..types import POINT, Estimator, Inputs, Posterior, PosteriorPart
 from .description import Description, Row
-from .dropout import draw_masks
+from .dropout import DrawnDropout, draw_masks
 from .swapping import forget_weights, keep_padding, padded_embeddings, second_names, with_padding
 from .where import Selection, Where, select
 
@@ -54,6 +55,7 @@ class BayesianModule(nn.Module):
         self._recurrent = [module for module in net.modules() if isinstance(module, nn.RNNBase)]
         self._second_names = second_names(net, self.layout)
         self._padded = padded_embeddings(net, self.layout)
+        self._drops = any(isinstance(module, DrawnDropout) for module in net.modules())
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """One stochastic pass in training mode, the mean network in evaluation mode."""
@@ -72,7 +74,9 @@ class BayesianModule(nn.Module):
             chosen[name] = with_padding(chosen[name], owner)
         forget_weights(self._recurrent)
         try:
-            return functional_call(self.net, chosen, args, kwargs)
+            # The fused path of attention layers would skip dropout that is drawn.
+            with without_fused_attention() if self._drops else nullcontext():
+                return functional_call(self.net, chosen, args, kwargs)
         finally:
             forget_weights(self._recurrent)
 
@@ -81,6 +85,14 @@ class BayesianModule(nn.Module):
         for tensors in self.posterior.draws(count, generator):
             kept = {name: with_padding(tensors[name], owner) for name, owner in self._padded.items()}
             yield {**tensors, **kept, **draw_masks(self.net, generator)}
+
+    def useful_draws(self, count: int) -> int:
+        """How many of ``count`` draws say something new: one of a point, each member of a bank once, else all."""
+        if self._drops:
+            return count
+        if isinstance(self.posterior, EmpiricalPosterior):
+            return min(count, len(self.posterior.weights))
+        return 1 if POINT in self.posterior_part.provides else count
 
     def draw(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """One network drawn from the posterior."""

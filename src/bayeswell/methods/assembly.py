@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import warnings
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from ..averaging import AVERAGING
 from ..errors import BayeswellWarning, CompositionError, SettingError, nearest
 from ..finishing import FINISHERS
 from ..lifting import BayesianModule, Where, bayesian, with_drawn_dropout
+from ..likelihoods import LIKELIHOODS
 from ..objectives import ELBO
 from ..optimizers import (
     OPTIMIZERS,
@@ -95,7 +97,7 @@ def assemble(
     """Build every part of a run of ``epochs`` epochs of ``batches`` batches."""
     sharp = method.sharpness_part
     stepper = _tempered(resolve_stepper(method.stepper), method.temperature)
-    network = net if method.dropout is None else with_drawn_dropout(net, method.dropout)
+    network = net if method.dropout is None else with_drawn_dropout(net, method.dropout_chance)
     model = bayesian(network, method.posterior, method.prior, method.estimator, where, means=method.means)
     _check(method, model, stepper)
     if sharp is not None:
@@ -105,7 +107,8 @@ def assemble(
         finisher = _tempered(FINISHERS.resolve(method.finisher), method.temperature)
         finisher.check(model)
     elbo = ELBO(
-        likelihood,
+        # A copy: what is learned of the noise belongs to this run, not to the object that was given.
+        copy.deepcopy(LIKELIHOODS.resolve(likelihood)),
         dataset_size,
         divergence=method.divergence,
         kl_weight=method.kl_weight,
@@ -144,7 +147,8 @@ def assemble(
 
 def resolve_stepper(choice: Any) -> Any:
     """An optimizer or a sampler, from either registry."""
-    name = choice if isinstance(choice, str) else choice.get("name", "") if isinstance(choice, Mapping) else choice.name
+    named = choice if isinstance(choice, str) else choice.get("name") if isinstance(choice, Mapping) else None
+    name = getattr(choice, "name", choice) if named is None else named
     key = str(name).replace("-", "_")
     if key in SAMPLERS:
         return SAMPLERS.resolve(choice)
@@ -178,16 +182,18 @@ def _is_sampler(stepper: Any) -> bool:
 
 def _groups(method: Method, model: BayesianModule, elbo: ELBO, stepper: Any) -> list[dict[str, Any]]:
     """Means, stds and, for a sampler, the parameters that take no noise, as groups of their own."""
+    noise = list(elbo.parameters())
     has_stds = any(name != "mean" for name, _ in model.posterior.named_parameters())
-    multiplier = method.std_multiplier if has_stds else 1.0
-    groups = parameter_groups(model, stepper.lr, multiplier, elbo.parameters())
+    multiplier = method.std_multiplier if has_stds or noise else 1.0
+    groups = parameter_groups(model, stepper.lr, multiplier, noise)
     if not _is_sampler(stepper):
         return groups
     means = groups[0]
     drawn = {**means, "params": means["params"][:1]}
-    if len(means["params"]) == 1:
-        return [drawn]
-    return [drawn, {**means, "name": "deterministic", "params": means["params"][1:], "noise": False}]
+    rest = [{**group, "noise": False} for group in groups[1:]]
+    if len(means["params"]) > 1:
+        rest.append({**means, "name": "deterministic", "params": means["params"][1:], "noise": False})
+    return [drawn, *rest]
 
 
 def _plateaus(method: Method, groups: list[dict[str, Any]]) -> dict[str, Plateau]:
@@ -196,11 +202,21 @@ def _plateaus(method: Method, groups: list[dict[str, Any]]) -> dict[str, Plateau
     for name, choice in (method.plateau or {}).items():
         if name not in names:
             raise SettingError(f"plateau: there is no parameter group '{name}'; {nearest(name, names)}")
-        plateau = choice if isinstance(choice, Plateau) else Plateau(**choice)
+        plateau = choice if isinstance(choice, Plateau) else _plateau(choice)
         if plateau.metric not in EPOCH_METRICS:
             raise SettingError(f"plateau: metric = '{plateau.metric}'; {nearest(plateau.metric, EPOCH_METRICS)}")
         found[name] = plateau
     return found
+
+
+def _plateau(settings: Mapping[str, Any]) -> Plateau:
+    allowed = [f.name for f in dataclasses.fields(Plateau)]
+    for key in settings:
+        if key not in allowed:
+            raise SettingError(f"plateau has no setting '{key}'; {nearest(key, allowed)}")
+    if "metric" not in settings:
+        raise SettingError(f"plateau: which metric? allowed: {', '.join(EPOCH_METRICS)}")
+    return Plateau(**settings)
 
 
 def _warn_of_short_reach(
@@ -215,7 +231,7 @@ def _warn_of_short_reach(
         ratio = float((model.posterior.std_vector() / model.prior.std_vector()).log().mean().exp())
     note = stds_out_of_reach(ratio, stds["lr"], factors)
     if note is not None:
-        warnings.warn(note, BayeswellWarning, stacklevel=4)
+        warnings.warn(note, BayeswellWarning, stacklevel=6)
 
 
 def _moves_like_adam(stepper: Any) -> bool:
@@ -246,6 +262,11 @@ def _check(method: Method, model: BayesianModule, stepper: Any) -> None:
         raise CompositionError(
             f"optimizer '{stepper.name}' reads the curvature off drawn weights, which estimator "
             f"'{model.estimator.name}' does not share with it; use estimator 'weight_sampling'"
+        )
+    if method.alternate is not None and "prior" in _wants(stepper):
+        raise CompositionError(
+            f"optimizer '{stepper.name}' moves means and stds together: alternate = {method.alternate} has no use; "
+            "use another optimizer"
         )
     if method.alternate is not None and point:
         raise CompositionError(

@@ -19,11 +19,12 @@ Choice = Any
 class Method:
     """Everything that decides how a network is trained, except the data and how long.
 
-    Every field may be given in ``fit``: any legal combination, not only the named ones. ``temperature`` scales
-    the divergence (1 is Bayes' rule, below 1 a cold posterior); ``std_multiplier`` is the learning rate of stds
-    relative to that of means; ``rate`` multiplies all learning rates along training. ``plateau`` maps a group
-    ("means", "stds") to a ``Plateau`` on a metric of its own (nll, kl, total); ``alternate`` trains means and stds in
-    turn, so many epochs each.
+    Every field may be given in ``fit``: any legal combination, not only the named ones. ``temperature`` scales the
+    divergence: 1 is Bayes' rule, below 1 a cold posterior; a sampler's or finisher's own temperature is a further
+    factor. ``std_multiplier`` is the learning rate of stds relative to that of means; ``rate`` multiplies all learning
+    rates along training. ``plateau`` maps a group ("means", "stds", "noise") to a ``Plateau`` on a metric of its own
+    (nll, kl, total); ``alternate`` trains means and stds in turn, so many epochs each. ``dropout`` makes dropout
+    drawable: with the network's own p ("own"), or another.
     """
 
     name: str
@@ -44,7 +45,7 @@ class Method:
     sharpness: Sharpness | Mapping[str, Any] | None = None
     collector: Choice | None = None
     finisher: Choice | None = None
-    dropout: float | None = None
+    dropout: float | str | None = None
     members: int = 1
     means: str = "network"
 
@@ -52,6 +53,8 @@ class Method:
         require_count(self.name, "members", self.members)
         if not self.std_multiplier > 0:
             raise SettingError(f"{self.name}: std_multiplier = {self.std_multiplier!r}; it must be above 0")
+        if isinstance(self.dropout, str) and self.dropout != "own":
+            raise SettingError(f"{self.name}: dropout = {self.dropout!r}; give a number in [0, 1), or 'own'")
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise SettingError(f"{self.name}: clip_norm = {self.clip_norm!r}; it must be above 0")
 
@@ -62,6 +65,11 @@ class Method:
             if key not in allowed:
                 raise SettingError(f"method '{self.name}' has no setting '{key}'; {nearest(key, allowed)}")
         return dataclasses.replace(self, **settings)
+
+    @property
+    def dropout_chance(self) -> float | None:
+        """The p of drawn dropout; None for the network's own ("own")."""
+        return None if isinstance(self.dropout, str) else self.dropout
 
     @property
     def sharpness_part(self) -> Sharpness | None:

@@ -125,7 +125,7 @@ class ELBO(nn.Module):
         """S M / N: what a batch counts for in the average over an epoch of M batches."""
         if at is None or at.batches is None:
             return 1.0
-        return len(targets) * at.batches / self.dataset_size
+        return len(targets) * at.batches / (at.examples or self.dataset_size)
 
     def _factor(self, at: Progress | None) -> float:
         """temperature * weight / N: the only place where the KL is scaled."""

@@ -14,6 +14,7 @@ from ..types import Posterior
 
 MEANS = "means"
 STDS = "stds"
+NOISE = "noise"
 
 
 def parameter_groups(
@@ -21,9 +22,9 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """The parameters of a lifted network as groups for an optimizer: "means" at ``lr``, "stds" at a multiple of it.
 
-    "means" holds ``posterior.mean``, the deterministic parameters of the network, and ``extra`` (a likelihood's
-    learned noise); "stds" every other parameter of the posterior: log stds, rho, tied factors, covariance
-    factors. A network without such parameters (delta, or not lifted) has one group.
+    "means" holds ``posterior.mean`` and the deterministic parameters of the network; "stds" every other parameter of
+    the posterior: log stds, rho, tied factors, covariance factors; "noise" holds ``extra`` (a likelihood's learned
+    noise, a log std too) at the rate of the stds. A group without parameters is left out.
 
     Variational Laplace (section 5.1) advises a ``std_multiplier`` of 10, the thesis (section 5.4) of at most 0.1.
     Both follow from one fact: with small steps the stds stay where they start, near zero, and the network is a
@@ -37,15 +38,18 @@ def parameter_groups(
     shapes = _shape_parameters(posterior) if isinstance(posterior, Posterior) else []
     taken = {id(parameter) for parameter in shapes}
     means: list[Tensor] = []
-    for parameter in (*model.parameters(), *extra):
+    for parameter in model.parameters():
         if id(parameter) not in taken:
             taken.add(id(parameter))
             means.append(parameter)
+    noise = [parameter for parameter in extra if id(parameter) not in taken]
     groups: list[dict[str, Any]] = [{"name": MEANS, "params": means, "lr": lr, "base_lr": lr}]
+    std_lr = lr * std_multiplier
+    if noise:
+        groups.append({"name": NOISE, "params": noise, "lr": std_lr, "base_lr": std_lr, "weight_decay": 0.0})
     if shapes:
-        std_lr = lr * std_multiplier
         groups.append({"name": STDS, "params": shapes, "lr": std_lr, "base_lr": std_lr, "weight_decay": 0.0})
-    elif std_multiplier != 1:
+    elif std_multiplier != 1 and not noise:
         raise SettingError(f"std_multiplier = {std_multiplier!r} has no use: the network has no stds to train")
     return groups
 

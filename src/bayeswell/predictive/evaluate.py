@@ -170,7 +170,11 @@ def _run_draws(
     generator: torch.Generator | None,
     home: Home,
 ) -> None:
-    """Draw by draw, batch by batch; each batch has a collector of its own."""
+    """Draw by draw, batch by batch; each batch has a collector of its own.
+
+    A model may know that some draws only repeat others (a point, a small bank): those are left out.
+    """
+    draws = getattr(model, "useful_draws", int)(draws)
     with torch.no_grad(), evaluation_mode(model):
         networks = model.draws(draws, generator)
         for _ in range(draws):

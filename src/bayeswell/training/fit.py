@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,7 @@ from .ending import final_model
 from .loop import History, Watcher, train
 
 _DRAWS_PER_MEMBER = 10
+_HARDLY_MOVED = 0.1
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,8 @@ def fit(
     require_count("fit", "epochs", epochs)
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise SettingError(f"seed = {seed!r}; it must be a whole number")
-    chosen = (find_method(method) if isinstance(method, str) else method).changed(**settings)
-    batches = as_batches(data, batch_size)
+    chosen = _resolve(method).changed(**settings)
+    batches = as_batches(data, batch_size, _dtype_of(net))
     members = [
         _fit_member(net, batches, chosen, likelihood, epochs, derive_seed(seed, "member", m), where, watch)
         for m in range(chosen.members)
@@ -126,8 +128,8 @@ def fit_member(
     batch_size: int = 100, seed: int = 0, where: Where = "all", **settings: Any,
 ) -> BayesianModule:  # fmt: skip
     """One member of what ``fit`` with the same arguments would train, bit for bit, on its own."""
-    chosen = (find_method(method) if isinstance(method, str) else method).changed(**settings)
-    batches = as_batches(data, batch_size)
+    chosen = _resolve(method).changed(**settings)
+    batches = as_batches(data, batch_size, _dtype_of(net))
     return _fit_member(net, batches, chosen, likelihood, epochs, derive_seed(seed, "member", member), where, None)[0]
 
 
@@ -144,7 +146,9 @@ def _fit_member(
             dataset_size=batches.examples, batches=batches.count, epochs=epochs, where=where, generator=noise,
         )  # fmt: skip
         order = make_generator(derive_seed(seed, "order"))
+        start = assembly.std_ratio()
         history = train(assembly, batches, epochs, order=order, noise=noise, watch=watch)
+        _warn_of_stds_that_stood_still(assembly, history, start)
         return final_model(assembly, batches, noise), assembly, history
 
 
@@ -164,6 +168,28 @@ def _gather(models: list[BayesianModule], generator: torch.Generator) -> Bayesia
     first = models[0]
     posterior = EmpiricalPosterior(first.layout, torch.stack(weights), stacked)
     return first.with_posterior(Empirical(len(weights), tuple(stacked)), posterior)
+
+
+def _resolve(method: str | Method) -> Method:
+    if isinstance(method, str):
+        return find_method(method)
+    if isinstance(method, Method):
+        return method
+    raise SettingError(f"method = {method!r}; give a name or a Method")
+
+
+def _dtype_of(net: nn.Module) -> torch.dtype | None:
+    """The dtype of the network's real parameters, if it has any."""
+    return next((p.dtype for p in net.parameters() if p.is_floating_point()), None)
+
+
+def _warn_of_stds_that_stood_still(assembly: Assembly, history: History, start: float) -> None:
+    """Say at the end if the stds are where they began: such a network is a deterministic one in disguise."""
+    end = history.epochs[-1].std_ratio
+    if start > 0 and abs(math.log(max(end, 1e-30) / start)) < _HARDLY_MOVED:
+        note = f"the stds have hardly moved: from {start:.3g} to {end:.3g} of the prior std"
+        advice = "raise std_multiplier or train longer"
+        warnings.warn(f"method '{assembly.method.name}': {note}; {advice}", BayeswellWarning, stacklevel=4)
 
 
 def _networks(model: BayesianModule, generator: torch.Generator) -> Iterator[dict[str, Tensor]]:

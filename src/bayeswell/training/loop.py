@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from ..errors import DivergenceError
+from ..errors import DataError, DivergenceError
 from ..methods import Assembly
-from ..types import Progress, Terms
+from ..types import Inputs, Progress, Terms
 from .data import Batches
 
 
@@ -51,13 +51,13 @@ def train(
     for epoch in range(epochs):
         sums = torch.zeros(3, dtype=torch.float64)
         for batch, (inputs, targets) in enumerate(batches.epoch(order)):
-            at = Progress(step, total_steps, batch, batches.count)
+            at = Progress(step, total_steps, batch, batches.count, batches.shown)
             assembly.before_step(at)
             optimizer.zero_grad(set_to_none=True)
-            terms = assembly.objective(model, inputs, targets, at=at, generator=noise)
+            terms = _evaluate(assembly, inputs, targets, at, noise)
             terms.total.backward()
             assembly.after_backward(epoch)
-            require_finite_gradients(model, step, assembly.method.clip_norm)
+            require_finite_gradients(assembly, step)
             optimizer.step()
             if assembly.collector is not None and assembly.may_collect(at):
                 assembly.collector.observe(model, at)
@@ -72,19 +72,39 @@ def train(
     return history
 
 
-def require_finite_gradients(model: nn.Module, step: int, clip_norm: float | None) -> None:
-    """Stop before the step if a gradient is not finite, naming it; else clip to the given norm."""
-    named = [(name, p.grad) for name, p in model.named_parameters() if p.grad is not None]
-    norm = nn.utils.get_total_norm([gradient for _, gradient in named])
+def _evaluate(
+    assembly: Assembly, inputs: Inputs, targets: Tensor, at: Progress, noise: torch.Generator | None
+) -> Terms:
+    try:
+        return assembly.objective(assembly.model, inputs, targets, at=at, generator=noise)
+    except DataError as error:
+        raise DataError(f"step {at.step}: {error}") from error
+
+
+def require_finite_gradients(assembly: Assembly, step: int) -> None:
+    """Stop before the step if a gradient is not finite, naming the parameter; else clip to the method's norm."""
+    named = {**dict(assembly.model.named_parameters()), **dict(assembly.likelihood.named_parameters())}
+    gradients = {name: p.grad for name, p in named.items() if p.grad is not None}
+    norm = nn.utils.get_total_norm(list(gradients.values()))
     if not bool(norm.isfinite()):
-        bad = next((name for name, gradient in named if not bool(gradient.isfinite().all())), named[0][0])
         raise DivergenceError(
-            f"step {step}: the gradient of '{bad}' is not finite; no step was taken; lower the learning rate"
+            f"step {step}: the gradient of '{_culprit(assembly, gradients)}' is not finite; no step was taken; "
+            "lower the learning rate, or set clip_norm"
         )
-    if clip_norm is not None:
-        nn.utils.clip_grads_with_norm_(list(model.parameters()), clip_norm, norm)
+    if assembly.method.clip_norm is not None:
+        nn.utils.clip_grads_with_norm_(list(named.values()), assembly.method.clip_norm, norm)
 
 
-def _numbers(terms: Terms) -> torch.Tensor:
+def _culprit(assembly: Assembly, gradients: Mapping[str, Tensor]) -> str:
+    """The first parameter with a gradient that is not finite; in the flat vector of means, the site."""
+    name = next((name for name, gradient in gradients.items() if not bool(gradient.isfinite().all())), "all of them")
+    layout = assembly.model.layout
+    if name == "posterior.mean":
+        bad = int((~gradients[name].isfinite()).nonzero()[0])
+        return next((site for site, part in layout.slices.items() if part.start <= bad < part.stop), name)
+    return name
+
+
+def _numbers(terms: Terms) -> Tensor:
     values = torch.stack([terms.total.detach(), terms.nll, terms.kl])
     return values.double().cpu()

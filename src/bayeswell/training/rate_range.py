@@ -11,9 +11,10 @@ from torch import nn
 
 from ..errors import DataError, DivergenceError, SettingError, require_count
 from ..lifting import Where
-from ..methods import Method, assemble, find_method
+from ..methods import Method, assemble, find_method, resolve_stepper
 from ..optimizers import set_rates
 from ..random import derive_seed, make_generator
+from ..samplers import SAMPLERS
 from ..types import Progress
 from .data import as_batches
 from .loop import require_finite_gradients
@@ -60,7 +61,8 @@ def rate_range(
     if not 0 < lowest < highest < math.inf:
         raise SettingError(f"rate_range: lowest = {lowest!r}, highest = {highest!r}; need 0 < lowest < highest")
     chosen = (find_method(method) if isinstance(method, str) else method).changed(**settings)
-    chosen = chosen.changed(rate="constant", collector=chosen.collector if _samples(chosen) else None, members=1)
+    collector = "bank" if resolve_stepper(chosen.stepper).name in SAMPLERS else None
+    chosen = chosen.changed(rate="constant", collector=collector, finisher=None, members=1)
     batches = as_batches(data, batch_size)
     epochs = math.ceil(steps / batches.count)
     rates: list[float] = []
@@ -82,7 +84,7 @@ def rate_range(
             try:
                 terms = assembly.objective(model, inputs, targets, at=at, generator=noise)
                 terms.total.backward()
-                require_finite_gradients(model, step, chosen.clip_norm)
+                require_finite_gradients(assembly, step)
                 assembly.optimizer.step()
             except (DataError, DivergenceError):
                 if step == 0:
@@ -97,8 +99,3 @@ def rate_range(
                 break
     best = rates[min(range(len(smoothed)), key=smoothed.__getitem__)]
     return RateRange(tuple(rates), tuple(smoothed), best / 10, broke_at)
-
-
-def _samples(method: Method) -> bool:
-    """A sampler insists on a collector."""
-    return method.collector is not None and method.finisher is None and method.posterior == "delta"
