@@ -337,13 +337,13 @@ def assert_moments(result: Result, mean: Array, std: Array, mean_tolerance: floa
 @pytest.mark.parametrize(
     ("method", "settings", "mean_tolerance", "std_tolerance"),
     [
-        ("bbb", ADAM | {"estimator": {"name": "weight_sampling", "draws": 8}}, 0.05, 0.06),
+        ("bbb", ADAM | {"estimator": {"name": "weight_sampling", "draws": 8}}, 0.1, 0.08),
         ("bbb", ADAM | {"estimator": SigmaPoints()}, 0.01, 0.01),
-        ("sgvb-lrt", ADAM, 0.05, 0.05),
-        ("flipout", ADAM | {"estimator": {"name": "flipout", "draws": 4}}, 0.05, 0.06),
-        ("vl", ADAM, 0.2, 0.08),
+        ("sgvb-lrt", ADAM, 0.1, 0.06),
+        ("flipout", ADAM | {"estimator": {"name": "flipout", "draws": 4}}, 0.1, 0.08),
+        ("vl", ADAM, 0.2, 0.15),
         ("ivon", {"stepper": {"name": "ivon", "lr": 0.1, "hess_init": 1.0, "beta2": 0.99},
-                  "estimator": {"name": "weight_sampling", "draws": 4}}, 0.05, 0.08),
+                  "estimator": {"name": "weight_sampling", "draws": 4}}, 0.15, 0.15),
         # Nothing random in it: the optimum of MAP, and the curvature of a quadratic.
         ("laplace", ADAM | {"finisher": {"name": "laplace", "structure": "diagonal"}}, 1e-3, 1e-6),
     ],
@@ -353,7 +353,8 @@ def test_mean_field_methods_find_the_conditional_stds(
 ) -> None:
     """1/sqrt(Lambda_ii), not the marginal stds, which are 39 % wider and more: that is the error of mean-field.
 
-    Tolerances are what the noise of 800 steps leaves; ``SigmaPoints`` has exact expectations and so hardly any.
+    Tolerances are twice the largest error over five seeds, as 800 steps leave some noise; ``SigmaPoints`` has exact
+    expectations, and hardly any.
     """
     result = linear_fit(method, epochs=800, **settings)
     assert_moments(result, LINEAR.mean(), LINEAR.mean_field_std(), mean_tolerance, std_tolerance)
@@ -387,7 +388,7 @@ def test_joint_methods_find_the_exact_posterior(method: str, settings: dict[str,
 
 @pytest.mark.parametrize(
     ("method", "stepper", "epochs"),
-    [("sgld", {"name": "sgld", "lr": 0.2}, 1200), ("sghmc", {"name": "sghmc", "lr": 0.3, "momentum": 0.7}, 600)],
+    [("sgld", {"name": "sgld", "lr": 0.2}, 900), ("sghmc", {"name": "sghmc", "lr": 0.3, "momentum": 0.7}, 600)],
 )
 def test_samplers_draw_from_the_exact_posterior(method: str, stepper: dict[str, Any], epochs: int) -> None:
     """Four chains from the prior: means and variances by z-tests with the effective number of draws, rate 1e-6 each.
@@ -417,9 +418,9 @@ def test_samplers_draw_from_the_exact_posterior(method: str, stepper: dict[str, 
     ("method", "settings", "tolerance"),
     [
         ("map", {"epochs": 800, **ADAM}, 1e-3),
-        ("swa", SGD, 0.15),
-        ("swag", SGD, 0.15),
-        ("swag-diag", SGD, 0.15),
+        ("swa", SGD, 0.1),
+        ("swag", SGD, 0.1),
+        ("swag-diag", SGD, 0.1),
         ("hwa", {"epochs": 800, **ADAM}, 0.1),
     ],
 )
@@ -430,7 +431,7 @@ def test_averages_find_the_mean(method: str, settings: dict[str, Any], tolerance
 
 
 def test_an_ensemble_has_no_spread_where_there_is_one_optimum() -> None:
-    """Members from starts 10 posterior stds apart meet: the mean is right, and what is taken for uncertainty is none."""
+    """Members from starts 10 posterior stds apart meet: the right mean, and nothing to take for uncertainty."""
     mean, std = moments(linear_fit("deep-ensemble", epochs=500, stepper={"name": "adam", "lr": 0.06}))
     marginal = np.sqrt(np.diag(LINEAR.covariance()))
     assert np.max(np.abs(mean - LINEAR.mean()) / marginal) < 0.05
@@ -442,7 +443,7 @@ def test_an_ensemble_has_no_spread_where_there_is_one_optimum() -> None:
     [
         ("bbb", ADAM | {"estimator": SigmaPoints()}, 0.02, 0.02),
         ("laplace", ADAM | {"finisher": {"name": "laplace", "structure": "diagonal"}}, 1e-3, 1e-6),
-        ("ivon", {"stepper": {"name": "ivon", "lr": 0.1, "hess_init": 1.0, "beta2": 0.99}}, 0.2, 0.15),
+        ("ivon", {"stepper": {"name": "ivon", "lr": 0.1, "hess_init": 1.0, "beta2": 0.99}}, 0.25, 0.2),
     ],
 )
 def test_temperature_reaches_the_mean_field_methods(
@@ -487,7 +488,7 @@ def test_sghmc_comes_nearer_to_nuts_than_map_on_a_classifier() -> None:
 
 
 def test_sghmc_has_the_uncertainty_of_nuts_on_a_curve() -> None:
-    """On the data, between and beyond them. Measured over four seeds: mean 0.09 to 0.19 stds off, std ratio 0.99 to 1.02."""
+    """On the data, between and beyond them. Over four seeds the mean is 0.09 to 0.19 stds off, the ratio 0.99 to 1.02."""
     reference = read_reference("regression")
     mean, std = torch.from_numpy(reference.mean), torch.from_numpy(reference.std)
     stepper = {"name": "sghmc", "lr": 2e-3, "momentum": 0.97}

@@ -26,9 +26,7 @@ def kl_diagonal(mean: ArrayLike, std: ArrayLike, prior_mean: ArrayLike, prior_st
     return float(np.sum(np.log(p_std / q_std) + (q_std**2 + (q_mean - p_mean) ** 2) / (2 * p_std**2) - 0.5))
 
 
-def kl_full(
-    mean: ArrayLike, covariance: ArrayLike, prior_mean: ArrayLike, prior_covariance: ArrayLike
-) -> float:
+def kl_full(mean: ArrayLike, covariance: ArrayLike, prior_mean: ArrayLike, prior_covariance: ArrayLike) -> float:
     """(tr(P^-1 S) + (m - mean)' P^-1 (m - mean) - d + log det P - log det S) / 2; covariances S of q, P."""
     q_cov, p_cov = float64(covariance), float64(prior_covariance)
     shift = float64(prior_mean) - float64(mean)
@@ -91,9 +89,7 @@ def expected_log_density(
             integrand, -12, 12, points=sorted([*inside, 0.0]), limit=1000, epsabs=1e-12, epsrel=1e-12
         )
         if error > 1e-9 * max(1.0, abs(value)):
-            raise ArithmeticError(
-                f"quadrature error {error:.1e} at mean {m}, std {s}: add breaks where log p is sharp"
-            )
+            raise ArithmeticError(f"quadrature error {error:.1e} at mean {m}, std {s}: add breaks where log p is sharp")
         return float(value)
 
     means, stds = np.broadcast_arrays(float64(mean), float64(std))

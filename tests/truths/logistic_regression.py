@@ -102,9 +102,7 @@ class LogisticRegression:
             torch.from_numpy(float64(mean)),
             torch.from_numpy(np.linalg.cholesky(float64(covariance))),
         )
-        return float(
-            self._expected_log_likelihood(location, factor) - temperature * self._kl(location, factor)
-        )
+        return float(self._expected_log_likelihood(location, factor) - temperature * self._kl(location, factor))
 
     def elbo(self, mean: ArrayLike, std: ArrayLike, temperature: float = 1.0) -> float:
         """J_beta of the diagonal Gaussian N(mean, diag(std^2))."""
@@ -126,13 +124,9 @@ class LogisticRegression:
             return loss.item(), point.grad.numpy()
 
         options = {"maxiter": 5000, "ftol": 1e-15, "gtol": 1e-9}
-        found = optimize.minimize(
-            negative, np.zeros(size + free), jac=True, method="L-BFGS-B", options=options
-        )
+        found = optimize.minimize(negative, np.zeros(size + free), jac=True, method="L-BFGS-B", options=options)
         if np.abs(found.jac).max() > 1e-5:
-            raise ArithmeticError(
-                f"L-BFGS stopped at gradient {np.abs(found.jac).max():.1e}: {found.message}"
-            )
+            raise ArithmeticError(f"L-BFGS stopped at gradient {np.abs(found.jac).max():.1e}: {found.message}")
         factor = to_factor(torch.from_numpy(found.x[size:])).numpy()
         return GaussianOptimum(found.x[:size], factor @ factor.T, -float(found.fun))
 
@@ -161,9 +155,7 @@ class LogisticRegression:
         def negative(weight: Array) -> tuple[float, Array]:
             activations = signs * (design @ weight)
             value = np.logaddexp(0, -activations).sum() + 0.5 * np.sum((weight / self.prior_std) ** 2)
-            return float(value), -(
-                design.T @ (signs * special.expit(-activations))
-            ) + weight / self.prior_std**2
+            return float(value), -(design.T @ (signs * special.expit(-activations))) + weight / self.prior_std**2
 
         mode = optimize.minimize(negative, np.zeros(len(self.prior_std)), jac=True, method="BFGS").x
         slope = special.expit(design @ mode)

@@ -24,9 +24,7 @@ def _checked(samples: ArrayLike, truth: ArrayLike | None, least: int = 100) -> t
     """Samples as S x m, truth as m (no broadcasting), and the rounding unit of the samples' own dtype."""
     values = float64(samples)
     if values.ndim < 1 or len(values) < least:
-        raise ValueError(
-            f"samples have shape {values.shape}: at least {least} draws along the first axis needed"
-        )
+        raise ValueError(f"samples have shape {values.shape}: at least {least} draws along the first axis needed")
     expected = np.zeros(values.shape[1:]) if truth is None else float64(truth)
     if expected.shape != values.shape[1:]:
         raise ValueError(f"truth has shape {expected.shape}, one draw has shape {values.shape[1:]}")
@@ -64,9 +62,7 @@ def assert_mean_close(
     if std is None:
         tolerance = stats.t.isf(tail, count - 1) * values.std(0, ddof=1) / np.sqrt(count)
     else:
-        tolerance = (
-            stats.norm.isf(tail) * np.broadcast_to(float64(std).reshape(-1), expected.shape) / np.sqrt(count)
-        )
+        tolerance = stats.norm.isf(tail) * np.broadcast_to(float64(std).reshape(-1), expected.shape) / np.sqrt(count)
     tolerance = tolerance + rounding * np.abs(values).max(0)
     low, high = expected - tolerance, expected + tolerance
     _compare("mean", values.mean(0), expected, low, high, np.shape(samples)[1:])
@@ -139,9 +135,7 @@ def assert_covariance_close(
     variances = np.outer(np.diag(expected), np.diag(expected))
     if law == "gaussian":
         error = np.sqrt((variances + expected**2) / (count - 1))
-        correlation = np.divide(
-            expected, np.sqrt(variances), out=np.zeros_like(expected), where=variances > 0
-        )
+        correlation = np.divide(expected, np.sqrt(variances), out=np.zeros_like(expected), where=variances > 0)
         lower, upper = _product_quantiles(correlation, count - 1.0, z)
     else:
         # Shape from the samples, scale from the truth: a low sample variance must not narrow its own limits.

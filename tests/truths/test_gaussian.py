@@ -27,9 +27,7 @@ def test_gaussian_kl_against_torch_and_quadrature() -> None:
     p = torch.distributions.Normal(torch.tensor([0.1, 0.2, -0.4, 1.1]).double(), torch.tensor(0.8).double())
     truth = float(torch.distributions.kl_divergence(q, p).sum())
     assert kl_diagonal(MEAN, STD, p.mean, p.stddev) == pytest.approx(truth, rel=1e-12)
-    assert kl_diagonal(p.mean, p.stddev, MEAN, STD) != pytest.approx(truth, rel=0.1), (
-        "a direction can be told"
-    )
+    assert kl_diagonal(p.mean, p.stddev, MEAN, STD) != pytest.approx(truth, rel=0.1), "a direction can be told"
     by_quadrature = kl_by_quadrature(MEAN, STD, lambda w: log_density_normal(w, 0.8, 0.35))
     assert by_quadrature == pytest.approx(kl_diagonal(MEAN, STD, 0.35, 0.8), rel=1e-10)
 
@@ -46,9 +44,7 @@ def test_full_gaussian_kl_against_torch() -> None:
 def test_kl_to_laplace_against_quadrature() -> None:
     for location in (0.0, 0.7):
         closed = kl_to_laplace(MEAN, STD, 0.6, location)
-        numeric = kl_by_quadrature(
-            MEAN, STD, lambda w, c=location: log_density_laplace(w, 0.6, c), [location]
-        )
+        numeric = kl_by_quadrature(MEAN, STD, lambda w, c=location: log_density_laplace(w, 0.6, c), [location])
         assert closed == pytest.approx(numeric, rel=1e-10)
     np.testing.assert_allclose(log_density_laplace(MEAN, 0.6, 0.7), stats.laplace(0.7, 0.6).logpdf(MEAN))
 

@@ -174,9 +174,7 @@ def test_coordinates_share_the_rate() -> None:
 def test_messages_name_the_worst_coordinate() -> None:
     samples = np.random.default_rng(11).standard_normal((1000, 2, 3))
     samples[:, 1, 2] += 0.7
-    with pytest.raises(
-        AssertionError, match=r"off at 1 of 6 coordinates; worst at \(1, 2\): found 0\.\d+, truth 0,"
-    ):
+    with pytest.raises(AssertionError, match=r"off at 1 of 6 coordinates; worst at \(1, 2\): found 0\.\d+, truth 0,"):
         assert_mean_close(samples, np.zeros((2, 3)))
 
 

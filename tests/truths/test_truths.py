@@ -56,9 +56,7 @@ def test_linear_tempered_posterior_by_integration(temperature: float) -> None:
         log_joint += stats.norm(grid @ row, problem.noise_std).logpdf(target) / temperature
     log_mass = log_joint + sum(np.log(axis[1] - axis[0]) for axis in axes)
     mass = np.exp(log_mass - special.logsumexp(log_mass))
-    assert problem.full_elbo(temperature) == pytest.approx(
-        temperature * special.logsumexp(log_mass), abs=1e-6
-    )
+    assert problem.full_elbo(temperature) == pytest.approx(temperature * special.logsumexp(log_mass), abs=1e-6)
     mean = mass @ grid
     np.testing.assert_allclose(problem.mean(temperature), mean, atol=1e-6)
     covariance = (grid - mean).T @ ((grid - mean) * mass[:, None])
@@ -153,18 +151,14 @@ def test_logistic_optima_by_search(problem: LogisticRegression, temperature: flo
     assert mean_field.elbo == pytest.approx(best, abs=1e-6)
     np.testing.assert_allclose(mean_field.mean, point[:size], atol=2e-3)
     np.testing.assert_allclose(mean_field.std, np.exp(point[size:]), rtol=2e-3)
-    assert problem.elbo(mean_field.mean, mean_field.std, temperature) == pytest.approx(
-        mean_field.elbo, abs=1e-9
-    )
+    assert problem.elbo(mean_field.mean, mean_field.std, temperature) == pytest.approx(mean_field.elbo, abs=1e-9)
 
     def covariance(square: Array) -> Array:  # a parameterisation other than the Cholesky factor
         root = square.reshape(size, size)
         return root @ root.T + 1e-9 * np.eye(size)
 
     start = np.concatenate([generator.normal(0, 0.5, size), np.eye(size).reshape(-1)])
-    point, best = brute_maximum(
-        lambda p: problem.elbo_full(p[:size], covariance(p[size:]), temperature), start
-    )
+    point, best = brute_maximum(lambda p: problem.elbo_full(p[:size], covariance(p[size:]), temperature), start)
     assert full.elbo == pytest.approx(best, abs=1e-6)
     np.testing.assert_allclose(full.covariance, covariance(point[size:]), atol=5e-3)
     if temperature == 1.0:
@@ -177,10 +171,7 @@ def test_logistic_evidence_and_moments_in_two_dimensions_by_another_rule() -> No
     mean, covariance = problem.posterior_moments()
     nodes, weights = np.polynomial.legendre.leggauss(300)
     widths = 10 * np.sqrt(np.diag(covariance))
-    grid = (
-        np.stack(np.meshgrid(nodes, nodes, indexing="ij"), -1).reshape(-1, 2) * widths
-        + problem.full_optimum().mean
-    )
+    grid = np.stack(np.meshgrid(nodes, nodes, indexing="ij"), -1).reshape(-1, 2) * widths + problem.full_optimum().mean
     log_joint = stats.norm(0, problem.prior_std).logpdf(grid).sum(1)
     log_joint += special.log_expit((2 * problem.y - 1) * (grid @ problem.X.T)).sum(1)
     mass = np.outer(weights, weights).reshape(-1) * widths.prod() * np.exp(log_joint - problem.log_evidence)
@@ -195,9 +186,7 @@ def test_logistic_evidence_with_bias_by_importance_sampling() -> None:
     proposal = stats.multivariate_t(optimum.mean, 1.3 * optimum.covariance, df=5, seed=11)
     weights = proposal.rvs(100_000)
     activations = (2 * problem.y - 1) * (weights @ problem.design.T)
-    log_joint = -np.logaddexp(0, -activations).sum(1) + stats.norm(0, problem.prior_std).logpdf(weights).sum(
-        1
-    )
+    log_joint = -np.logaddexp(0, -activations).sum(1) + stats.norm(0, problem.prior_std).logpdf(weights).sum(1)
     ratios = np.exp(log_joint - proposal.logpdf(weights) - problem.log_evidence)
     assert ratios.std() / np.sqrt(len(ratios)) < 0.004, "the check must be sharp"
     assert_mean_close(ratios, 1.0)
