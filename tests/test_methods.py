@@ -216,9 +216,26 @@ def test_what_cannot_work_is_refused_in_one_line(settings: dict, words: list[str
         assert word in message
 
 
-def test_a_run_that_explodes_stops_before_the_step(data: Split) -> None:
-    with pytest.raises((bw.DataError, bw.DivergenceError), match="no step was taken"):
+def test_a_run_that_explodes_stops_before_the_step_and_keeps_what_was_learned(data: Split) -> None:
+    with pytest.raises((bw.DataError, bw.DivergenceError), match=r"step \d+: .*no step was taken") as caught:
         quiet_fit(small(), data, "map", stepper={"name": "sgd", "lr": 1e30}, epochs=2)
+    assert isinstance(caught.value.model, bw.BayesianModule)
+    # Step 0 itself was finite: it is the last good one.
+    assert bool(caught.value.model.posterior.mean.isfinite().all())
+
+
+def test_a_gradient_that_is_not_finite_names_its_parameter() -> None:
+    class Blows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(2, 2), nn.Linear(2, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            # sqrt has an infinite slope at 0, and only the second layer's weight is under it.
+            return self.first(x).detach().sum(-1, keepdim=True) + (self.second.weight.sum(1) * 0).sqrt()
+
+    with pytest.raises(bw.DivergenceError, match=r"step 0: the gradient of 'second\.weight' is not finite"):
+        fit(Blows(), (torch.ones(4, 2), torch.zeros(4, dtype=torch.long)), "map", epochs=1)
 
 
 def test_every_name_is_found_and_says_what_it_is() -> None:

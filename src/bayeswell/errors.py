@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class BayeswellError(Exception):
-    """Base of every error that bayeswell raises on purpose."""
+    """Base of every error that bayeswell raises on purpose.
+
+    ``model`` is the lifted network as it was before the step that failed, where training was under way.
+    """
+
+    model: Any = None
 
 
 class SettingError(BayeswellError, ValueError):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from ..errors import DataError, DivergenceError
+from ..errors import BayeswellError, DataError, DivergenceError
 from ..methods import Assembly
 from ..types import Inputs, Progress, Terms
 from .data import Batches
@@ -78,7 +78,7 @@ def _evaluate(
     try:
         return assembly.objective(assembly.model, inputs, targets, at=at, generator=noise)
     except DataError as error:
-        raise DataError(f"step {at.step}: {error}") from error
+        raise _with_state(DataError(f"step {at.step}: {error}"), assembly) from error
 
 
 def require_finite_gradients(assembly: Assembly, step: int) -> None:
@@ -87,12 +87,16 @@ def require_finite_gradients(assembly: Assembly, step: int) -> None:
     gradients = {name: p.grad for name, p in named.items() if p.grad is not None}
     norm = nn.utils.get_total_norm(list(gradients.values()))
     if not bool(norm.isfinite()):
-        raise DivergenceError(
-            f"step {step}: the gradient of '{_culprit(assembly, gradients)}' is not finite; no step was taken; "
-            "lower the learning rate, or set clip_norm"
-        )
+        note = f"step {step}: the gradient of '{_culprit(assembly, gradients)}' is not finite; no step was taken"
+        raise _with_state(DivergenceError(f"{note}; lower the learning rate, or set clip_norm"), assembly)
     if assembly.method.clip_norm is not None:
         nn.utils.clip_grads_with_norm_(list(named.values()), assembly.method.clip_norm, norm)
+
+
+def _with_state(error: BayeswellError, assembly: Assembly) -> BayeswellError:
+    """The error with the model as the last good step left it: nothing that was learned is lost."""
+    error.model = assembly.model
+    return error
 
 
 def _culprit(assembly: Assembly, gradients: Mapping[str, Tensor]) -> str:
