@@ -74,7 +74,7 @@ _TABLE = (
     Method("laplace", "a Gaussian at the optimum from the curvature there", "MacKay 1992; Ritter et al. 2018", "delta",
            temperature=_COLD, finisher="laplace"),
     Method("ivon", "natural-gradient mean-field at the cost of Adam", "Shen et al. 2024", temperature=_COLD,
-           stepper="ivon", rate="cosine"),
+           stepper={"name": "ivon", "lr": 0.5, "hess_init": 0.01}),
 )  # fmt: skip
 
 METHODS: dict[str, Method] = {method.name: method for method in _TABLE}
