@@ -98,6 +98,11 @@ class BayesianModule(nn.Module):
         """One network drawn from the posterior."""
         return next(self.draws(1, generator))
 
+    def std_ratio(self) -> float:
+        """Mean of posterior std / prior std: 1 is the prior, near 0 the network is a deterministic one."""
+        with torch.no_grad():
+            return float((self.posterior.std_vector() / self.prior.std_vector()).mean())
+
     def with_posterior(
         self, part: PosteriorPart, posterior: Posterior, estimator: Estimator | None = None
     ) -> BayesianModule:

@@ -77,11 +77,6 @@ class Assembly:
     def _plateau_state(self, name: str) -> PlateauState:
         return self.plateau_states.get(name, PlateauState())
 
-    def std_ratio(self) -> float:
-        """Mean of std / prior std: 1 is the prior, 0 a network without uncertainty."""
-        with torch.no_grad():
-            return float((self.model.posterior.std_vector() / self.model.prior.std_vector()).mean())
-
 
 def assemble(
     method: Method,

@@ -83,8 +83,12 @@ _FLAT = "f-"
 _GEOMETRY = "-geometry"
 
 
-def find_method(name: str) -> Method:
-    """A method by name; ``f-X`` is X with sharpness, ``f-X-geometry`` with the geometry |mean| / std."""
+def find_method(name: str | Method) -> Method:
+    """A method by name, or as it is; ``f-X`` is X with sharpness, ``f-X-geometry`` with the geometry |mean| / std."""
+    if isinstance(name, Method):
+        return name
+    if not isinstance(name, str):
+        raise SettingError(f"method = {name!r}; give a name or a Method")
     if name in METHODS:
         return METHODS[name]
     base = name.removeprefix(_FLAT).removesuffix(_GEOMETRY)

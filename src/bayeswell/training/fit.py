@@ -71,8 +71,7 @@ class Result:
     @property
     def std_ratio(self) -> float:
         """Mean of posterior std / prior std: near 0 the network is deterministic, whatever it is called."""
-        with torch.no_grad():
-            return float((self.model.posterior.std_vector() / self.model.prior.std_vector()).mean())
+        return self.model.std_ratio()
 
 
 def fit(
@@ -105,7 +104,7 @@ def fit(
     require_count("fit", "epochs", epochs)
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise SettingError(f"seed = {seed!r}; it must be a whole number")
-    chosen = _resolve(method).changed(**settings)
+    chosen = find_method(method).changed(**settings)
     batches = as_batches(data, batch_size, _dtype_of(net))
     members = [
         _fit_member(net, batches, chosen, likelihood, epochs, derive_seed(seed, "member", m), where, watch)
@@ -128,7 +127,7 @@ def fit_member(
     batch_size: int = 100, seed: int = 0, where: Where = "all", **settings: Any,
 ) -> BayesianModule:  # fmt: skip
     """One member of what ``fit`` with the same arguments would train, bit for bit, on its own."""
-    chosen = _resolve(method).changed(**settings)
+    chosen = find_method(method).changed(**settings)
     batches = as_batches(data, batch_size, _dtype_of(net))
     return _fit_member(net, batches, chosen, likelihood, epochs, derive_seed(seed, "member", member), where, None)[0]
 
@@ -146,7 +145,7 @@ def _fit_member(
             dataset_size=batches.examples, batches=batches.count, epochs=epochs, where=where, generator=noise,
         )  # fmt: skip
         order = make_generator(derive_seed(seed, "order"))
-        start = assembly.std_ratio()
+        start = assembly.model.std_ratio()
         history = train(assembly, batches, epochs, order=order, noise=noise, watch=watch)
         _warn_of_stds_that_stood_still(assembly, history, start)
         return final_model(assembly, batches, noise), assembly, history
@@ -168,14 +167,6 @@ def _gather(models: list[BayesianModule], generator: torch.Generator) -> Bayesia
     first = models[0]
     posterior = EmpiricalPosterior(first.layout, torch.stack(weights), stacked)
     return first.with_posterior(Empirical(len(weights), tuple(stacked)), posterior)
-
-
-def _resolve(method: str | Method) -> Method:
-    if isinstance(method, str):
-        return find_method(method)
-    if isinstance(method, Method):
-        return method
-    raise SettingError(f"method = {method!r}; give a name or a Method")
 
 
 def _dtype_of(net: nn.Module) -> torch.dtype | None:

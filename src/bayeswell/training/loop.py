@@ -64,7 +64,7 @@ def train(
             sums += _numbers(terms)
             step += 1
         total, nll, kl = (sums / batches.count).tolist()
-        record = EpochRecord(epoch, total, nll, kl, assembly.std_ratio())
+        record = EpochRecord(epoch, total, nll, kl, model.std_ratio())
         history.epochs.append(record)
         assembly.after_epoch({"total": record.total, "nll": record.nll, "kl": record.kl})
         if watch is not None:

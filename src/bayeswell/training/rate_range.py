@@ -60,7 +60,7 @@ def rate_range(
     require_count("rate_range", "steps", steps)
     if not 0 < lowest < highest < math.inf:
         raise SettingError(f"rate_range: lowest = {lowest!r}, highest = {highest!r}; need 0 < lowest < highest")
-    chosen = (find_method(method) if isinstance(method, str) else method).changed(**settings)
+    chosen = find_method(method).changed(**settings)
     collector = "bank" if resolve_stepper(chosen.stepper).name in SAMPLERS else None
     chosen = chosen.changed(rate="constant", collector=collector, finisher=None, members=1)
     batches = as_batches(data, batch_size)
