@@ -8,7 +8,12 @@ there are about 25 of them, with fixed seeds.
 from __future__ import annotations
 
 import copy
+import gc
+import os
 import re
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -565,6 +570,83 @@ def test_a_bank_on_disk_is_mapped_and_cannot_be_changed_by_accident(tmp_path: Pa
     assert before[:20] == means[0].numpy().tobytes()
 
 
+def temporary_banks() -> set[str]:
+    return {entry.name for entry in Path(tempfile.gettempdir()).glob("bayeswell-bank-*")}
+
+
+@pytest.mark.parametrize("spare", [0, -1])
+def test_a_large_bank_goes_to_disk_by_itself_and_leaves_nothing_behind(
+    spare: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """7 planned draws of 5 float32 weights, in rows of 24 bytes: one byte below that, they go to a file."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    model, means = vector_model(5, dtype=torch.float32), path(7, 5)[0].float()
+    collector = Bank(burn_in=0, thinning=1, memory_limit=7 * 24 + spare).build(model, 7, 7)
+    feed(collector, model, means)
+    found = temporary_banks()
+    assert len(found) == (1 if spare < 0 else 0)
+    weights = collector.result()[1].weights
+    assert torch.equal(weights, means)
+    state = collector.state_dict()
+    del collector
+    gc.collect()
+    assert not temporary_banks()
+    # What was mapped outlives the file: the posterior, and a state that is saved later.
+    assert torch.equal(weights, means)
+    again = Bank(burn_in=0, thinning=1).build(model, 7, 7)
+    again.load_state_dict(state)
+    assert torch.equal(again.result()[1].weights, means)
+
+
+def test_a_bank_moves_between_memory_and_disk(tmp_path: Path) -> None:
+    """A state from memory goes on in a file, under a lower limit or in a folder of its own, with the same draws."""
+    model, means = vector_model(3), path(6, 3)[0]
+    collector = Bank(burn_in=0, thinning=1).build(model, 6, 6)
+    feed(collector, model, means[:4])
+    for part in (Bank(0, 1, memory_limit=0), Bank(0, 1, folder=str(tmp_path))):
+        moved = part.build(model, 6, 6)
+        moved.load_state_dict(collector.state_dict())
+        for step in (4, 5):
+            put(model, means[step])
+            moved.observe(model, Progress(step, 6))
+        assert torch.equal(moved.result()[1].weights, means)
+    assert (next(tmp_path.iterdir())).read_bytes() == means.numpy().tobytes()
+    with pytest.raises(SettingError, match="give the same 'folder'"):
+        Bank(0, 1).build(model, 6, 6).load_state_dict(moved.state_dict())
+
+
+ANOTHER_PROCESS = """
+import sys, torch
+sys.path.insert(0, {tests!r})
+from test_averaging import Bank, feed, path, vector_model
+means = path(6, 3)[0]
+for name, settings in (("temporary", {{"memory_limit": 0}}), ("kept", {{"folder": {folder!r}}})):
+    model = vector_model(3)
+    collector = Bank(0, 1, **settings).build(model, 6, 6)
+    feed(collector, model, means[:4])
+    torch.save(collector.state_dict(), f"{where}/{{name}}.pt")
+    # Lost with the process that ends here.
+    feed(collector, model, means[4:5] + 1)
+"""
+
+
+def test_a_bank_on_disk_goes_on_in_another_process(tmp_path: Path) -> None:
+    """The first four draws there, the last two here; the temporary folder of the first process is gone."""
+    script = ANOTHER_PROCESS.format(tests=str(Path(__file__).parent), folder=str(tmp_path / "draws"), where=tmp_path)
+    (tmp_path / "tmp").mkdir()
+    environment = os.environ | {"TMPDIR": str(tmp_path / "tmp"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", script], check=True, env=environment, cwd=tmp_path)
+    assert not list((tmp_path / "tmp").glob("bayeswell-bank-*"))
+    model, means = vector_model(3), path(6, 3)[0]
+    for name, part in (("temporary", Bank(0, 1, memory_limit=0)), ("kept", Bank(0, 1, folder=str(tmp_path / "draws")))):
+        collector = part.build(model, 6, 6)
+        collector.load_state_dict(torch.load(tmp_path / f"{name}.pt", weights_only=True))
+        for step in (4, 5):
+            put(model, means[step])
+            collector.observe(model, Progress(step, 6))
+        assert torch.equal(collector.result()[1].weights, means), name
+
+
 def test_bank_defaults_spread_over_the_second_half() -> None:
     model = vector_model(2)
     collector = Bank(max_draws=10).build(model, 70, 7)
@@ -606,6 +688,7 @@ RESUMABLE = {
     "hwa low rank": (HWA(start=0.2, cycle=1, covariance="low_rank", columns=4), "mean_field"),
     "hwa sample": (HWA(start=0.2, cycle=2, feedback="sample"), "mean_field"),
     "bank": (Bank(burn_in=3, thinning=2), "delta"),
+    "bank in a temporary file": (Bank(burn_in=3, thinning=2, memory_limit=0), "delta"),
 }
 
 
@@ -730,6 +813,7 @@ def test_states_of_other_networks_are_refused() -> None:
         ("bank", {"burn_in": -1}, "bank: burn_in = -1; it must be a whole number of steps, 0 or more"),
         ("bank", {"thinning": 0}, "bank: thinning = 0"),
         ("bank", {"max_draws": 0}, "bank: max_draws = 0"),
+        ("bank", {"memory_limit": -1}, "bank: memory_limit = -1; it must be a number of bytes, 0 or more"),
         ("swags", {}, "unknown averaging 'swags'; did you mean 'swag'"),
     ],
 )
@@ -793,7 +877,7 @@ def test_a_snapshot_that_is_not_finite_is_refused_and_the_others_kept(name: str,
     broken = means[0].clone()
     broken[2] = value
     put(model, broken)
-    due = 40 if name == "bank" else next(step for step in (40, 41) if collector.timetable.due(Progress(step)))
+    due = 40 if name.startswith("bank") else next(step for step in (40, 41) if collector.timetable.due(Progress(step)))
     with pytest.raises(DivergenceError, match=rf"the weights after step {due} hold NaN or inf"):
         collector.observe(model, Progress(due))
     after = collector.state_dict()
@@ -825,6 +909,15 @@ def test_a_folder_that_cannot_hold_the_draws_is_refused(tmp_path: Path, monkeypa
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(1000, 1000, 100))
     with pytest.raises(FileError, match=r"5 draws of 24 bytes do not fit .*100 bytes are free"):
         Bank(folder=str(tmp_path)).build(model, 10, 5)
+
+
+@pytest.mark.parametrize("name", RESUMABLE)
+def test_every_collector_says_where_other_parameters_end(name: str) -> None:
+    """None here: all are Bayesian, and a bank keeps them with each draw."""
+    part, posterior = RESUMABLE[name]
+    model = vector_model(3, posterior)
+    collector: Collector = part.build(model, 20, 5)
+    assert collector.deterministic() == {}
 
 
 def test_every_part_has_a_name_a_summary_and_a_paper() -> None:

@@ -309,5 +309,5 @@ def test_a_loss_that_overflows_is_one_clear_line() -> None:
     x, y = PROBLEM.tensors()
     model = lift(PROBLEM, "mean_field", "weight_sampling")
     set_mean_and_std(model, np.full(5, 1e200), np.full(5, 0.1))
-    with pytest.raises(bw.DataError, match="the loss is not finite"):
+    with pytest.raises(bw.DivergenceError, match="the loss is not finite"):
         objective(PROBLEM)(model, x, y)

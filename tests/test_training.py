@@ -35,15 +35,17 @@ def test_an_epoch_shows_every_example_once_in_an_order_of_the_seed() -> None:
     x, y = torch.arange(23.0)[:, None], torch.arange(23)
     batches = as_batches((x, y), 5)
     assert (batches.examples, batches.count) == (23, 5)
-    first = [targets for _, targets in batches.epoch(bw.make_generator(1))]
+    first = [targets for _, targets in batches.epoch(1)]
     assert [len(part) for part in first] == [5, 5, 5, 5, 3]
     assert sorted(torch.cat(first).tolist()) == list(range(23))
-    again = [targets for _, targets in batches.epoch(bw.make_generator(1))]
-    other = [targets for _, targets in batches.epoch(bw.make_generator(2))]
+    again = [targets for _, targets in batches.epoch(1)]
+    other = [targets for _, targets in batches.epoch(2)]
     assert torch.equal(torch.cat(first), torch.cat(again))
     assert not torch.equal(torch.cat(first), torch.cat(other))
-    for inputs, targets in batches.epoch(bw.make_generator(3)):
+    for inputs, targets in batches.epoch(3):
         assert torch.equal(inputs[:, 0].long(), targets)
+    entered = [targets for _, targets in batches.epoch(1, start=3)]
+    assert torch.equal(torch.cat(entered), torch.cat(first[3:]))
 
 
 def test_tensors_arrays_and_data_sets_give_the_same_result() -> None:
@@ -67,7 +69,7 @@ def test_a_loader_keeps_its_own_order_and_batches() -> None:
     loader = DataLoader(TensorDataset(x, y), batch_size=8)
     batches = as_batches(loader, 999)
     assert (batches.examples, batches.count) == (20, 3)
-    assert torch.equal(torch.cat([inputs for inputs, _ in batches.epoch(None)]), x)
+    assert torch.equal(torch.cat([inputs for inputs, _ in batches.epoch(0)]), x)
     fit(network(), loader, "map", epochs=2)
 
 

@@ -23,6 +23,7 @@ def parts_of(method: Method) -> str:
         "finisher": method.finisher,
         "dropout": method.dropout,
         "members": method.members if method.members > 1 else None,
+        "prediction": method.prediction if method.prediction != "sampled" else None,
     }
     return ", ".join(f"{axis} {_shown(choice)}" for axis, choice in chosen.items() if choice is not None)
 

@@ -19,21 +19,35 @@ from .errors import (
 from .estimators import ESTIMATORS, Flipout, LocalReparameterization, VariationalLaplace, WeightSampling
 from .finishing import FINISHERS
 from .gradients import Sharpness
-from .lifting import BayesianModule, Description, Saved, bayesian, load, save
+from .lifting import BayesianModule, Description, Saved, bayesian, save
 from .likelihoods import LIKELIHOODS, Bernoulli, Categorical, Gaussian
 from .methods import METHODS, Method, find_method, method_names
+from .models import MODELS, build_model, default_model
 from .objectives import ELBO
 from .optimizers import OPTIMIZERS, RATES
 from .posteriors import POSTERIORS, Delta, Full, KTied, LowRank, MatrixNormal, MeanField
 from .predictive import ClassPrediction, RealPrediction, predict
+from .predictive.predictor import Predictor, load
 from .priors import PRIORS, Kaiming, Laplace, Normal, ScaleMixture, Xavier
 from .random import make_generator
 from .samplers import SAMPLERS
 from .schedules import KL_WEIGHTS, Geometric, LinearAnneal, Uniform
-from .training import RateRange, Result, fit, fit_member, rate_range
+from .training import (
+    Callback,
+    Devices,
+    EpochRecord,
+    Interrupted,
+    KeepBest,
+    RateRange,
+    Result,
+    Run,
+    RunFolder,
+    fit,
+    fit_member,
+    rate_range,
+)
 from .types import Progress, Terms
-
-__version__ = "0.1.0.dev0"
+from .version import __version__
 
 __all__ = [
     "AVERAGING",
@@ -44,6 +58,7 @@ __all__ = [
     "KL_WEIGHTS",
     "LIKELIHOODS",
     "METHODS",
+    "MODELS",
     "OPTIMIZERS",
     "POSTERIORS",
     "PRIORS",
@@ -54,20 +69,25 @@ __all__ = [
     "BayeswellError",
     "BayeswellWarning",
     "Bernoulli",
+    "Callback",
     "Categorical",
     "ClassPrediction",
     "CompositionError",
     "DataError",
     "Delta",
     "Description",
+    "Devices",
     "DivergenceError",
+    "EpochRecord",
     "FileError",
     "Flipout",
     "Full",
     "Gaussian",
     "Geometric",
+    "Interrupted",
     "KTied",
     "Kaiming",
+    "KeepBest",
     "Laplace",
     "LinearAnneal",
     "LocalReparameterization",
@@ -79,10 +99,13 @@ __all__ = [
     "NetworkError",
     "Normal",
     "PathDerivative",
+    "Predictor",
     "Progress",
     "RateRange",
     "RealPrediction",
     "Result",
+    "Run",
+    "RunFolder",
     "Saved",
     "ScaleMixture",
     "ScoreFunction",
@@ -95,6 +118,8 @@ __all__ = [
     "Xavier",
     "__version__",
     "bayesian",
+    "build_model",
+    "default_model",
     "find_method",
     "fit",
     "fit_member",

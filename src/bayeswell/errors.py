@@ -40,6 +40,10 @@ class DivergenceError(BayeswellError, ArithmeticError):
     """Training or sampling ran away: a step would have made a number NaN or inf, and was not taken."""
 
 
+class RankLostError(BayeswellError, RuntimeError):
+    """Another process of a run on several devices has gone."""
+
+
 def nearest(name: str, allowed: Iterable[str]) -> str:
     """The end of an error line: the nearest valid name, if one is close, and all that are allowed."""
     names = sorted(allowed)

@@ -25,6 +25,11 @@ LOG_PROB = "log_prob"  # log q(w) can be evaluated
 ENTROPY = "entropy"  # the entropy of q has a closed form
 POINT = "point"  # q is one weight vector: no entropy, any log p(w) is exact
 
+# What a prediction averages over draws.
+SAMPLED = "sampled"  # networks: the outputs of each drawn weight vector
+LINEARISED = "linearised"  # the network to first order around the posterior's mean
+PREDICTIONS = (SAMPLED, LINEARISED)
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -32,6 +37,9 @@ class Progress:
 
     ``batch`` counts from 0 within the epoch of ``batches``; ``step`` from 0 over ``total_steps``. ``examples`` is how
     many an epoch shows, where that is not all of them (a loader that drops its last batch).
+
+    A step may be cut into pieces (several ranks, gradient accumulation). ``nll_share`` is then what the piece's mean
+    NLL counts for, ``kl_share`` what its KL counts for, so that the pieces together make the objective of the step.
     """
 
     step: int = 0
@@ -39,6 +47,8 @@ class Progress:
     batch: int = 0
     batches: int | None = None
     examples: int | None = None
+    nll_share: float | None = None
+    kl_share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -340,6 +350,10 @@ class Collector(Protocol):
 
     def result(self) -> tuple[PosteriorPart, Posterior]:
         """The posterior that the snapshots make, with the settings that describe it."""
+        ...
+
+    def deterministic(self) -> Mapping[str, Tensor]:
+        """Where the network's trained parameters without a posterior end, by name; empty if they stay as they are."""
         ...
 
     def state_dict(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..errors import BayeswellWarning, CompositionError, SettingError, require_count
 from ..posteriors import Empirical, EmpiricalPosterior
 from ..types import POINT, BayesianModel, Collector, Posterior, PosteriorPart, Progress
-from .rows import FileRows, MemoryRows, RowFormat, Rows
+from .rows import FileRows, MemoryRows, RowFormat, Rows, TemporaryRows
 from .running import require_finite, trained_parameters
 
 _WEIGHTS = "weights"
@@ -26,16 +26,21 @@ class Bank:
     ``thinning``-th is kept (None: so many that at most ``max_draws`` spread over all the rest). Steps that a sampler
     does not offer (cyclical SGLD while it explores) are not observed, and so do not count.
 
-    Each draw also keeps the network's other trained parameters and its buffers as they were then. With ``folder``
-    the draws go to a file there (plain numbers, one row a draw) and are mapped into memory, else they stay in
-    memory; whether they fit on the disk is checked before training. It needs a posterior that is one weight vector:
-    the path of a mean-field posterior's means is not a sample from anything.
+    Each draw also keeps the network's other trained parameters and its buffers as they were then. Draws stay in memory
+    while all that are planned take at most ``memory_limit`` bytes (for each chain); else they go to a file (plain
+    numbers, one row a draw) that is mapped into memory: in the system's folder for temporary files, from which it
+    vanishes when nothing needs it any more, or in ``folder``, where it stays. Whether they fit on the disk is checked
+    before training. The draws are the same, bit for bit, wherever they are kept. It needs a posterior that is one
+    weight vector: the path of a mean-field posterior's means is not a sample from anything.
+
+    A saved state holds the draws themselves; with ``folder`` it holds how many of the file there belong to it.
     """
 
     burn_in: int | None = None
     thinning: int | None = None
     max_draws: int = 100
     folder: str | None = None
+    memory_limit: float = 1 << 30
 
     name: ClassVar[str] = "bank"
     paper: ClassVar[str] = "Welling and Teh 2011"
@@ -45,6 +50,12 @@ class Bank:
         require_count(self.name, "max_draws", self.max_draws)
         if self.thinning is not None:
             require_count(self.name, "thinning", self.thinning)
+        if (
+            isinstance(self.memory_limit, bool)
+            or not isinstance(self.memory_limit, int | float)
+            or not self.memory_limit >= 0
+        ):
+            raise SettingError(f"bank: memory_limit = {self.memory_limit!r}; it must be a number of bytes, 0 or more")
         if self.burn_in is not None and (
             isinstance(self.burn_in, bool) or not isinstance(self.burn_in, int) or self.burn_in < 0
         ):
@@ -76,10 +87,13 @@ class Bank:
                 f"{self.max_draws}; use thinning = {sparse_enough} or a larger max_draws"
             )
         row_format = RowFormat(_tensors(model))
-        rows: Rows = MemoryRows(row_format.size)
-        if self.folder is not None:
-            rows = FileRows(self.folder, row_format.size, left // thinning)
+        rows = self._rows(row_format.size, min(left // thinning, self.max_draws))
         return BankCollector(burn_in, thinning, self.max_draws, model, row_format, rows)
+
+    def _rows(self, size: int, planned: int) -> Rows:
+        if self.folder is not None:
+            return FileRows(self.folder, size, planned)
+        return MemoryRows(size) if planned * size <= self.memory_limit else TemporaryRows(size, planned)
 
 
 class BankCollector:
@@ -142,6 +156,10 @@ class BankCollector:
         for index, extra in enumerate(extras):
             setattr(posterior, f"extra_{index}", extra)
         return Empirical(len(rows), own_names), posterior.to(self._device)
+
+    def deterministic(self) -> dict[str, Tensor]:
+        """Nothing to average: each draw keeps the network's other parameters as they were."""
+        return {}
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on."""

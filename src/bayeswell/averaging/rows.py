@@ -10,6 +10,7 @@ import math
 import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -50,7 +51,10 @@ class RowFormat:
 class Rows(Protocol):
     """What a bank needs of its store."""
 
-    count: int
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        ...
 
     def append(self, row: Tensor) -> None:
         """Add one row."""
@@ -87,10 +91,7 @@ class MemoryRows:
         return {"rows": self.matrix()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        rows = state.get("rows")
-        if not isinstance(rows, Tensor):
-            raise SettingError("bank: the saved bank was on disk and this one is in memory; give the same 'folder'")
-        _require_size(rows.shape[1], self.size)
+        rows = _rows_of(state, self.size)
         self._rows = list(rows.cpu())
         self.count = len(rows)
 
@@ -134,7 +135,8 @@ class FileRows:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if "file" not in state:
-            raise SettingError("bank: the saved bank was in memory and this one is on disk; leave out 'folder'")
+            self.replace(_rows_of(state, self.size))
+            return
         _require_size(state["row_bytes"], self.size)
         name, count = Path(str(state["file"])).name, int(state["count"])
         if count:
@@ -142,6 +144,12 @@ class FileRows:
         else:
             self._name = ""
         self.count = count
+
+    def replace(self, rows: Tensor) -> None:
+        """Hold these rows, in a new file."""
+        self._name, self.count = "", 0
+        for row in rows.cpu():
+            self.append(row)
 
     def _adopt(self, name: str, count: int) -> None:
         source, needed = self.folder / name, count * self.size
@@ -177,6 +185,46 @@ class FileRows:
                 f"bank: {planned} draws of {self.size} bytes do not fit into folder = '{self.folder}' ({free} bytes "
                 "are free); lower max_draws or choose another folder"
             )
+
+
+class TemporaryRows:
+    """Rows in a file of a folder of their own, which vanishes with them (or when the program ends).
+
+    A tensor that was mapped from the file outlives it: the system keeps the bytes while they are mapped. Another
+    process cannot count on the file, so a saved state holds all rows, mapped rather than read.
+    """
+
+    def __init__(self, size: int, planned: int) -> None:
+        self.size = size
+        folder = tempfile.mkdtemp(prefix="bayeswell-bank-")
+        # When nothing refers to these rows any more, and at the latest when the program ends.
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._rows = FileRows(folder, size, planned)
+
+    @property
+    def count(self) -> int:
+        return self._rows.count
+
+    def append(self, row: Tensor) -> None:
+        self._rows.append(row)
+
+    def matrix(self) -> Tensor:
+        return self._rows.matrix()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"rows": self.matrix()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._rows.replace(_rows_of(state, self.size))
+
+
+def _rows_of(state: Mapping[str, Any], size: int) -> Tensor:
+    """The rows that a state holds."""
+    rows = state.get("rows")
+    if not isinstance(rows, Tensor):
+        raise SettingError("bank: the saved draws are in a folder that this bank was not told; give the same 'folder'")
+    _require_size(rows.shape[1], size)
+    return rows
 
 
 def _require_size(found: int, expected: int) -> None:

@@ -1,5 +1,26 @@
-"""Data to learn from."""
+"""Data to learn from: by name, from files of one's own, and what lies outside the distribution."""
 
+from .augmentation import Augmentation
 from .bundled import Split, digits, noise_like
+from .corruptions import CORRUPTIONS, corrupt
+from .data import Data, Scaling
+from .files import cache_folder, data_folders
+from .load import DATASETS, data_status, find_data, load_data, load_inputs
 
-__all__ = ["Split", "digits", "noise_like"]
+__all__ = [
+    "CORRUPTIONS",
+    "DATASETS",
+    "Augmentation",
+    "Data",
+    "Scaling",
+    "Split",
+    "cache_folder",
+    "corrupt",
+    "data_folders",
+    "data_status",
+    "digits",
+    "find_data",
+    "load_data",
+    "load_inputs",
+    "noise_like",
+]

@@ -19,7 +19,7 @@ from ..estimators import ESTIMATORS
 from ..layers import find_linear_layers, without_fused_attention
 from ..posteriors import POSTERIORS, EmpiricalPosterior
 from ..priors import FlatPrior, PriorChoice, lay_out
-from ..types import POINT, Estimator, Inputs, Posterior, PosteriorPart
+from ..types import POINT, PREDICTIONS, SAMPLED, Estimator, Inputs, Posterior, PosteriorPart
 from .description import Description, Row
 from .dropout import DrawnDropout, draw_masks
 from .swapping import forget_weights, keep_padding, padded_embeddings, second_names, with_padding
@@ -33,12 +33,12 @@ class BayesianModule(nn.Module):
 
     ``state_dict``, optimizers, ``.to()`` work as for any module. In training mode a call is one stochastic pass
     by the estimator; in evaluation mode it is the network at the posterior mean. For predictions with
-    uncertainty use ``bayeswell.predict``.
+    uncertainty use ``bayeswell.predict``, which does as ``prediction`` says: "sampled" or "linearised".
     """
 
     def __init__(
         self, net: nn.Module, selection: Selection, prior: FlatPrior, posterior: Posterior,
-        posterior_part: PosteriorPart, estimator: Estimator,
+        posterior_part: PosteriorPart, estimator: Estimator, prediction: str = SAMPLED,
     ) -> None:  # fmt: skip
         super().__init__()
         # In this order: the posterior's mean is the first of all parameters.
@@ -47,6 +47,7 @@ class BayesianModule(nn.Module):
         self.net = net
         self.posterior_part = posterior_part
         self.estimator = estimator
+        self.prediction = prediction
         self.layout = selection.layout
         self.deterministic = selection.deterministic
         bayesian = {name for site in self.layout.sites for name in site.names}
@@ -98,6 +99,15 @@ class BayesianModule(nn.Module):
         """One network drawn from the posterior."""
         return next(self.draws(1, generator))
 
+    def centre(self) -> dict[str, Tensor]:
+        """The posterior's mean: tensors by name for ``call``."""
+        if isinstance(self.posterior, EmpiricalPosterior):
+            raise SettingError(
+                f"posterior '{self.posterior_part.name}' is a bank of networks, which has no centre to linearise at; "
+                f"use prediction = '{SAMPLED}'"
+            )
+        return self.layout.unflatten(self.posterior.mean_vector())
+
     def std_ratio(self) -> float:
         """Mean of posterior std / prior std: 1 is the prior, near 0 the network is a deterministic one."""
         with torch.no_grad():
@@ -106,9 +116,17 @@ class BayesianModule(nn.Module):
     def with_posterior(
         self, part: PosteriorPart, posterior: Posterior, estimator: Estimator | None = None
     ) -> BayesianModule:
-        """The same network under another posterior; everything else is shared, nothing is copied."""
+        """The same network under another posterior; everything else is shared, nothing is copied.
+
+        It predicts as before, but for a bank of networks: those are drawn, as there is no centre to linearise at.
+        """
         selection = Selection(self.layout, self.deterministic)
-        return BayesianModule(self.net, selection, self.prior, posterior, part, estimator or self.estimator)
+        prediction = self.prediction
+        if isinstance(posterior, EmpiricalPosterior) and prediction != SAMPLED:
+            prediction = SAMPLED
+            note = f"the posterior has become a bank of {len(posterior.weights)} networks, which are drawn"
+            warnings.warn(f"{note}; prediction = '{self.prediction}' is given up", BayeswellWarning, stacklevel=2)
+        return BayesianModule(self.net, selection, self.prior, posterior, part, estimator or self.estimator, prediction)
 
     def describe(self) -> Description:
         """Which posterior, prior and estimator every parameter got, or that it is deterministic, and why."""
@@ -132,6 +150,7 @@ def bayesian(
     where: Where = "all",
     *,
     means: str = "network",
+    prediction: str = SAMPLED,
 ) -> BayesianModule:
     """Turn any network into a Bayesian one. The given network is copied, not changed.
 
@@ -144,11 +163,15 @@ def bayesian(
             module patterns, module types, or a function (name, module, parameter) -> bool.
         means: posterior means start at the network's present weights (``"network"``) or uniformly at random
             with the prior's std (``"prior"``, the thesis' choice).
+        prediction: what ``predict`` averages: drawn networks (``"sampled"``), or the network to first order around
+            the posterior's mean (``"linearised"``), which is what a Gaussian fitted to curvature is the posterior of.
     """
     if not isinstance(net, nn.Module):
         raise NetworkError(f"bayesian() takes an nn.Module, not {type(net).__name__}")
     if means not in _STARTS:
         raise SettingError(f"means = {means!r}; {nearest(str(means), _STARTS)}")
+    if prediction not in PREDICTIONS:
+        raise SettingError(f"prediction = {prediction!r}; {nearest(str(prediction), PREDICTIONS)}")
     posterior_part = POSTERIORS.resolve(posterior)
     chosen_estimator = ESTIMATORS.resolve(estimator)
     check_estimator(posterior_part, chosen_estimator)
@@ -165,7 +188,7 @@ def bayesian(
         raise NetworkError("the network's weights hold NaN or inf; repair them, or start with means='prior'")
     state = posterior_part.build(selection.layout, flat_prior, start)
     bare = _without_bayesian_parameters(net, selection)
-    return BayesianModule(bare, selection, flat_prior, state, posterior_part, chosen_estimator)
+    return BayesianModule(bare, selection, flat_prior, state, posterior_part, chosen_estimator, prediction)
 
 
 def _check_uniform(net: nn.Module, selection: Selection) -> None:

@@ -1,4 +1,8 @@
-"""A lifted network on disk: everything needed to predict again, except the network's own code."""
+"""A lifted network on disk: everything needed to predict again, except code.
+
+The network's structure is saved too if it is a model of ``bayeswell.models`` or made of torch's own layers; a network
+of a class of one's own is passed to ``load`` again.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +17,15 @@ from torch import Tensor, nn
 from ..errors import BayeswellError, FileError, NetworkError
 from ..estimators import ESTIMATORS
 from ..likelihoods import LIKELIHOODS, LikelihoodPart
+from ..models import build_network
+from ..models.description import MOST_NUMBERS
 from ..persistence import JSON, Bundle, read_bundle, write_bundle
 from ..posteriors import POSTERIORS
 from ..registry import settings_of
+from ..types import SAMPLED
 from .dropout import dropout_settings, with_drawn_dropout
 from .module import BayesianModule, bayesian
+from .restoring import network_description
 
 _KIND = "bayeswell model"
 _FORMAT = 1
@@ -32,7 +40,7 @@ class Saved:
 
 
 def save(path: str | os.PathLike[str], model: BayesianModule, likelihood: Any) -> None:
-    """Write posterior, prior, deterministic parameters, buffers and likelihood to the folder ``path``.
+    """Write posterior, prior, deterministic parameters, buffers, likelihood and structure to the folder ``path``.
 
     Tensors go to safetensors, the rest to JSON, with a checksum of every file; the folder is written whole or
     not at all.
@@ -47,18 +55,22 @@ def save(path: str | os.PathLike[str], model: BayesianModule, likelihood: Any) -
         "posterior": settings_of(model.posterior_part),
         "prior": model.prior.settings(),
         "estimator": settings_of(model.estimator),
+        "prediction": model.prediction,
         "likelihood": settings_of(part),
         "dropout": dropout_settings(model.net),
         "deterministic": dict(model.deterministic),
         "sites": [{"names": list(site.names), "shape": list(site.shape)} for site in model.layout.sites],
+        "network": network_description(model),
+        "network_class": type(model.net).__name__,
     }
     write_bundle(path, tensors, record)
 
 
-def load(path: str | os.PathLike[str], net: nn.Module, *, device: str | torch.device = "cpu") -> Saved:
-    """Bring back what ``save`` wrote, around a network of the same architecture.
+def load(path: str | os.PathLike[str], net: nn.Module | None = None, *, device: str | torch.device = "cpu") -> Saved:
+    """Bring back what ``save`` wrote.
 
-    ``net`` supplies the code and the structure; its weights do not matter. Nothing that is loaded is run.
+    A network of a class of one's own is passed as ``net``: it supplies the code and the structure, its weights do not
+    matter. Nothing that is loaded is run.
     """
     bundle = read_bundle(path)
     record = bundle.record
@@ -67,8 +79,9 @@ def load(path: str | os.PathLike[str], net: nn.Module, *, device: str | torch.de
             f"{os.fspath(path)}: kind {record.get('kind')!r}, format {record.get('format')!r}; "
             f"this version reads {_KIND!r}, format {_FORMAT}"
         )
+    chosen = _network(path, bundle) if net is None else net
     try:
-        model, likelihood = _rebuild(record, net)
+        model, likelihood = _rebuild(record, chosen)
         _fill(model, _under("model.", bundle), f"{os.fspath(path)}: the network given")
         if isinstance(likelihood, nn.Module):
             _fill(likelihood, _under("likelihood.", bundle), f"{os.fspath(path)}: the likelihood")
@@ -77,6 +90,23 @@ def load(path: str | os.PathLike[str], net: nn.Module, *, device: str | torch.de
     if isinstance(likelihood, nn.Module):
         likelihood.to(device)
     return Saved(model.to(device), likelihood)
+
+
+def _network(path: str | os.PathLike[str], bundle: Bundle) -> nn.Module:
+    """The network from its description in the file."""
+    description = bundle.record.get("network")
+    if description is None:
+        kind = str(bundle.record.get("network_class", "unknown"))
+        raise FileError(
+            f"{os.fspath(path)}: the network is of the class {kind!r:.80}, and a file holds no code: pass a network of "
+            "the same kind, as bayeswell.load(path, net)"
+        )
+    # Each weight has at least one number of its own in the file: no file makes more memory needed than it has.
+    most = min(MOST_NUMBERS, sum(tensor.numel() for tensor in bundle.tensors.values()))
+    try:
+        return build_network(description, most=most)
+    except FileError as error:
+        raise FileError(f"{os.fspath(path)}: {error}") from error
 
 
 def _rebuild(record: Mapping[str, Any], net: nn.Module) -> tuple[BayesianModule, LikelihoodPart]:
@@ -99,6 +129,7 @@ def _rebuild(record: Mapping[str, Any], net: nn.Module) -> tuple[BayesianModule,
         prior=lambda site: priors[site.name],
         where=lambda name, module, parameter: name in names,
         means="prior",
+        prediction=record.get("prediction", SAMPLED),
     )
     model.deterministic = {str(name): str(reason) for name, reason in record["deterministic"].items()}
     part = POSTERIORS.resolve(_tuples(record["posterior"]))

@@ -74,6 +74,26 @@ class Assembly:
             value = metrics[plateau.metric]
             self.plateau_states[name] = plateau.update(self._plateau_state(name), value)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Everything here that training changes."""
+        return {
+            "model": dict(self.model.state_dict()),
+            "likelihood": dict(self.likelihood.state_dict()) if isinstance(self.likelihood, nn.Module) else {},
+            "optimizer": self.optimizer.state_dict(),
+            "collector": None if self.collector is None else self.collector.state_dict(),
+            "plateaus": {name: dataclasses.asdict(state) for name, state in self.plateau_states.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The inverse of ``state_dict``, for an assembly of the same method."""
+        self.model.load_state_dict(state["model"])
+        if isinstance(self.likelihood, nn.Module):
+            self.likelihood.load_state_dict(state["likelihood"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.collector is not None:
+            self.collector.load_state_dict(state["collector"])
+        self.plateau_states = {name: PlateauState(**own) for name, own in state["plateaus"].items()}
+
     def _plateau_state(self, name: str) -> PlateauState:
         return self.plateau_states.get(name, PlateauState())
 

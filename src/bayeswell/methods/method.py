@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import SettingError, nearest, require_count
+from ..errors import CompositionError, SettingError, nearest, require_count
 from ..estimators import ESTIMATORS
 from ..gradients import Sharpness
+from ..types import LINEARISED, PREDICTIONS, SAMPLED
 
 Choice = Any
 """A part by name, as ``{"name": ..., setting: value}``, or as an object."""
@@ -24,7 +25,8 @@ class Method:
     factor. ``std_multiplier`` is the learning rate of stds relative to that of means; ``rate`` multiplies all learning
     rates along training. ``plateau`` maps a group ("means", "stds", "noise") to a ``Plateau`` on a metric of its own
     (nll, kl, total); ``alternate`` trains means and stds in turn, so many epochs each. ``dropout`` makes dropout
-    drawable: with the network's own p ("own"), or another.
+    drawable: with the network's own p ("own"), or another. ``prediction`` is what a prediction averages over draws:
+    networks ("sampled"), or the network to first order around the posterior's mean ("linearised").
     """
 
     name: str
@@ -48,6 +50,7 @@ class Method:
     dropout: float | str | None = None
     members: int = 1
     means: str = "network"
+    prediction: str = SAMPLED
 
     def __post_init__(self) -> None:
         require_count(self.name, "members", self.members)
@@ -57,6 +60,16 @@ class Method:
             raise SettingError(f"{self.name}: dropout = {self.dropout!r}; give a number in [0, 1), or 'own'")
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise SettingError(f"{self.name}: clip_norm = {self.clip_norm!r}; it must be above 0")
+        if self.prediction not in PREDICTIONS:
+            raise SettingError(
+                f"{self.name}: prediction = {self.prediction!r}; {nearest(str(self.prediction), PREDICTIONS)}"
+            )
+        if self.prediction == LINEARISED and (self.members > 1 or _name_of(self.collector) == "bank"):
+            bank = f"members = {self.members} make" if self.members > 1 else "collector 'bank' makes"
+            raise CompositionError(
+                f"{self.name}: prediction = '{LINEARISED}' needs one centre, but {bank} a bank of networks; use "
+                f"prediction = '{SAMPLED}'"
+            )
 
     def changed(self, **settings: Any) -> Method:
         """The same method with other parts or settings."""
@@ -88,3 +101,10 @@ class Method:
         sharp = self.sharpness_part
         passes = 2 if sharp is not None and sharp.rho > 0 else 1
         return self.members * passes * ESTIMATORS.resolve(self.estimator).cost
+
+
+def _name_of(choice: Choice | None) -> str | None:
+    """The name of a part, however it was given."""
+    if choice is None or isinstance(choice, str):
+        return choice
+    return choice.get("name") if isinstance(choice, Mapping) else getattr(choice, "name", None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..errors import SettingError, nearest
 from ..gradients import Sharpness
+from ..types import LINEARISED
 from .method import Method
 
 # Defaults that work on small and middling data without tuning. A cold posterior (temperature 0.1): at temperature 1 a
@@ -43,6 +44,7 @@ _TABLE = (
         "Unlu & Aitchison 2021",
         estimator="variational_laplace",
         temperature=_COLD,
+        prediction=LINEARISED,
     ),
     Method(
         "hwa",
@@ -72,7 +74,7 @@ _TABLE = (
     Method("deep-ensemble", "independently trained networks", "Lakshminarayanan et al. 2017", "delta",
            temperature=_COLD, members=5, means="prior"),
     Method("laplace", "a Gaussian at the optimum from the curvature there", "MacKay 1992; Ritter et al. 2018", "delta",
-           temperature=_COLD, finisher="laplace"),
+           temperature=_COLD, finisher="laplace", prediction=LINEARISED),
     Method("ivon", "natural-gradient mean-field at the cost of Adam", "Shen et al. 2024", temperature=_COLD,
            stepper={"name": "ivon", "lr": 0.5, "hess_init": 0.01}),
 )  # fmt: skip

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..composition import check_divergence
 from ..divergences import DIVERGENCES
-from ..errors import BayeswellWarning, DataError, require_between, require_count
+from ..errors import BayeswellWarning, DataError, DivergenceError, require_between, require_count
 from ..likelihoods import LIKELIHOODS
 from ..schedules import KL_WEIGHTS, KLWeight
 from ..types import POINT, WEIGHT_SAMPLE, BayesianModel, Divergence, Estimate, Inputs, Progress, Terms
@@ -65,7 +65,7 @@ class ELBO(nn.Module):
         if self.check and not bool(total.isfinite()):
             require_finite("the targets", targets)
             require_finite("the network's outputs", estimate.outputs)
-            raise DataError(
+            raise DivergenceError(
                 f"the loss is not finite (nll {estimate.nll.item():g}, kl {kl.item():g}) and no step was taken; "
                 "lower the learning rate"
             )
@@ -122,11 +122,14 @@ class ELBO(nn.Module):
         return divergence
 
     def _share(self, targets: Tensor, at: Progress | None) -> float:
-        """S M / N: what a batch counts for in the average over an epoch of M batches."""
+        """S M / N: what a batch counts for in the average over an epoch of M batches; a piece says it itself."""
+        if at is not None and at.nll_share is not None:
+            return at.nll_share
         if at is None or at.batches is None:
             return 1.0
         return len(targets) * at.batches / (at.examples or self.dataset_size)
 
     def _factor(self, at: Progress | None) -> float:
         """temperature * weight / N: the only place where the KL is scaled."""
-        return self.temperature * self.kl_weight(at or Progress()) / self.dataset_size
+        at = at or Progress()
+        return at.kl_share * self.temperature * self.kl_weight(at) / self.dataset_size

@@ -4,5 +4,18 @@ from __future__ import annotations
 
 from .bundle import Bundle, read_bundle, write_bundle
 from .contents import JSON
+from .documents import LineLog, read_document, read_lines, write_document
+from .states import pack_state, unpack_state
 
-__all__ = ["JSON", "Bundle", "read_bundle", "write_bundle"]
+__all__ = [
+    "JSON",
+    "Bundle",
+    "LineLog",
+    "pack_state",
+    "read_bundle",
+    "read_document",
+    "read_lines",
+    "unpack_state",
+    "write_bundle",
+    "write_document",
+]

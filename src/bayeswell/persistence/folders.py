@@ -67,7 +67,7 @@ def replace(target: Path, files: Mapping[str, bytes]) -> None:
             os.mkdir(new)
             for name, data in files.items():
                 _write_file(new / name, data)
-            _sync_folder(new)
+            sync_folder(new)
             _swap(new, target)
         except BaseException:
             _remove(new)
@@ -150,14 +150,14 @@ def _swap(new: Path, target: Path) -> None:
         if replaces:
             os.rename(target, old)
         os.rename(new, target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             if not os.path.lexists(new):
                 os.rename(target, new)
             if os.path.lexists(old):
                 os.rename(old, target)
-            _sync_folder(target.parent)
+            sync_folder(target.parent)
         raise
 
 
@@ -185,7 +185,8 @@ def _write_file(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Force a folder's entries to disk."""
     if sys.platform == "win32":  # a folder cannot be opened there
         return
     descriptor = os.open(folder, os.O_RDONLY)

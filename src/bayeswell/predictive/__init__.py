@@ -1,6 +1,6 @@
 """Prediction by averaging over draws of the posterior; knows a model only as something to draw from."""
 
-from .contracts import Drawable
+from .contracts import Drawable, Linearisable
 from .evaluate import expected_nll, nll_of_draws, predict
 from .modes import evaluation_mode
 from .predictions import ClassPrediction, RealPrediction
@@ -8,6 +8,7 @@ from .predictions import ClassPrediction, RealPrediction
 __all__ = [
     "ClassPrediction",
     "Drawable",
+    "Linearisable",
     "RealPrediction",
     "evaluation_mode",
     "expected_nll",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
+from ..errors import NetworkError
 from ..types import Inputs
 
 
@@ -31,3 +32,22 @@ class Drawable(Protocol):
     def modules(self) -> Iterator[nn.Module]:
         """As in ``nn.Module``."""
         ...
+
+
+@runtime_checkable
+class Linearisable(Drawable, Protocol):
+    """A drawable network whose weights have one centre, around which it may be linearised."""
+
+    def centre(self) -> Mapping[str, Tensor]:
+        """The posterior's mean: tensors by name for ``call``."""
+        ...
+
+
+def require_tensor(outputs: Any) -> Tensor:
+    """The network's outputs, which must be one tensor."""
+    if not isinstance(outputs, Tensor):
+        raise NetworkError(
+            f"the network returned a {type(outputs).__name__}; a likelihood takes one tensor "
+            "(wrap the network so that it returns the logits or means alone)"
+        )
+    return outputs

@@ -6,7 +6,8 @@ alone and not on the batch size, and memory does not depend on the number of dra
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, overload
 
 import torch
@@ -15,10 +16,11 @@ from torch import Tensor
 from ..errors import NetworkError, SettingError, require_count
 from ..likelihoods import ClassLikelihood, RealLikelihood
 from ..random import make_generator
-from ..types import Inputs, Likelihood
+from ..types import LINEARISED, Inputs, Likelihood
 from .accumulate import ClassAverage, Collector, NLLSums, RealAverage, class_prediction, real_prediction
-from .contracts import Drawable
+from .contracts import Drawable, Linearisable, require_tensor
 from .inputs import Batch, Home, as_targets, cut_into_batches, home_of
+from .linearised import LinearisedNetwork, choose_prediction, plain_kernels
 from .modes import evaluation_mode
 from .predictions import ClassPrediction, RealPrediction
 
@@ -34,6 +36,7 @@ def predict(
     generator: torch.Generator | None = ...,
     seed: int | None = ...,
     keep_samples: bool = ...,
+    prediction: str | None = ...,
 ) -> ClassPrediction: ...
 
 
@@ -48,6 +51,7 @@ def predict(
     generator: torch.Generator | None = ...,
     seed: int | None = ...,
     keep_samples: bool = ...,
+    prediction: str | None = ...,
 ) -> RealPrediction: ...
 
 
@@ -62,6 +66,7 @@ def predict(
     generator: torch.Generator | None = ...,
     seed: int | None = ...,
     keep_samples: bool = ...,
+    prediction: str | None = ...,
 ) -> ClassPrediction | RealPrediction: ...
 
 
@@ -75,6 +80,7 @@ def predict(
     generator: torch.Generator | None = None,
     seed: int | None = None,
     keep_samples: bool = False,
+    prediction: str | None = None,
 ) -> ClassPrediction | RealPrediction:
     """The prediction averaged over draws of the posterior, and the parts of its uncertainty.
 
@@ -82,20 +88,23 @@ def predict(
     a tuple (positional) or a mapping (keywords) of them, examples on the first axis; ``batch_size`` (all at
     once if None) bounds the memory of a pass. Randomness comes from ``generator``, from a new one with
     ``seed``, or else from torch's global one. ``keep_samples`` keeps what each draw says (memory grows with
-    draws). The model is evaluated without gradients in evaluation mode and left in the mode it had.
+    draws). ``prediction`` is "sampled" (each draw is a network) or "linearised" (to first order around the posterior's
+    mean: ``predictive.linearised``); None leaves it to the model. The model is evaluated without gradients in
+    evaluation mode and left in the mode it had.
     """
     _require_counts("predict", draws, batch_size)
+    chosen = choose_prediction(model, prediction)
     home = home_of(model)
     source = _choose_generator(generator, seed, home)
     if isinstance(likelihood, ClassLikelihood):
         batches = cut_into_batches(inputs, batch_size, home)
         classes = [ClassAverage(likelihood, keep_samples) for _ in batches]
-        _run_draws(model, batches, classes, draws, source, home)
+        _run_draws(model, batches, classes, draws, source, home, chosen)
         return class_prediction(classes)
     if isinstance(likelihood, RealLikelihood):
         batches = cut_into_batches(inputs, batch_size, home)
         reals = [RealAverage(likelihood, keep_samples) for _ in batches]
-        _run_draws(model, batches, reals, draws, source, home)
+        _run_draws(model, batches, reals, draws, source, home, chosen)
         return real_prediction(reals)
     raise SettingError(
         f"likelihood = {likelihood!r} cannot be predicted with; it must be a likelihood object that has "
@@ -113,6 +122,7 @@ def expected_nll(
     batch_size: int | None = None,
     generator: torch.Generator | None = None,
     seed: int | None = None,
+    prediction: str | None = None,
 ) -> float:
     """E_q[-log p(y given x, w)] in nats per datum: the mean of the NLL over draws.
 
@@ -128,6 +138,7 @@ def expected_nll(
         batch_size=batch_size,
         generator=generator,
         seed=seed,
+        prediction=prediction,
     )
     return float(losses.mean())
 
@@ -142,19 +153,21 @@ def nll_of_draws(
     batch_size: int | None = None,
     generator: torch.Generator | None = None,
     seed: int | None = None,
+    prediction: str | None = None,
 ) -> Tensor:
     """(D,): the mean NLL over all examples, in nats per datum, under each draw.
 
     What ``expected_nll`` averages; std / sqrt(D) of these is its standard error.
     """
     _require_counts("nll_of_draws", draws, batch_size)
+    chosen = choose_prediction(model, prediction)
     home = home_of(model)
     source = _choose_generator(generator, seed, home)
     batches = cut_into_batches(inputs, batch_size, home)
     examples = batches[-1].stop
     all_targets = as_targets(targets, examples)
     sums = [NLLSums(likelihood, all_targets[batch.start : batch.stop]) for batch in batches]
-    _run_draws(model, batches, sums, draws, source, home)
+    _run_draws(model, batches, sums, draws, source, home, chosen)
     losses = torch.stack([torch.stack(batch.sums) for batch in sums]).sum(0).cpu() / examples
     if bool(losses.isnan().any()):
         number = int(losses.isnan().nonzero()[0])
@@ -169,37 +182,36 @@ def _run_draws(
     draws: int,
     generator: torch.Generator | None,
     home: Home,
+    prediction: str,
 ) -> None:
     """Draw by draw, batch by batch; each batch has a collector of its own.
 
     A model may know that some draws only repeat others (a point, a small bank): those are left out.
     """
     draws = getattr(model, "useful_draws", int)(draws)
-    with torch.no_grad(), evaluation_mode(model):
+    linearised = prediction == LINEARISED
+    with torch.no_grad(), evaluation_mode(model), plain_kernels(model) if linearised else nullcontext():
+        call = LinearisedNetwork(model).call if linearised and isinstance(model, Linearisable) else model.call
         networks = model.draws(draws, generator)
         for _ in range(draws):
             # In a function of its own so that nothing of one draw is alive when the next is made.
-            _run_one_draw(model, next(networks), batches, collectors, home)
+            _run_one_draw(call, next(networks), batches, collectors, home)
 
 
 def _run_one_draw(
-    model: Drawable,
+    call: Callable[[Mapping[str, Tensor], Inputs], Any],
     weights: Mapping[str, Tensor],
     batches: Sequence[Batch],
     collectors: Sequence[Collector],
     home: Home,
 ) -> None:
     for batch, collector in zip(batches, collectors, strict=True):
-        outputs = model.call(weights, batch.on(home.device))
+        outputs = call(weights, batch.on(home.device))
         collector.add(_require_outputs(outputs, batch.stop - batch.start))
 
 
-def _require_outputs(outputs: Any, examples: int) -> Tensor:
-    if not isinstance(outputs, Tensor):
-        raise NetworkError(
-            f"the network returned a {type(outputs).__name__}; a likelihood takes one tensor "
-            "(wrap the network so that it returns the logits or means alone)"
-        )
+def _require_outputs(found: Any, examples: int) -> Tensor:
+    outputs = require_tensor(found)
     if outputs.dim() == 0 or outputs.shape[0] != examples:
         raise NetworkError(
             f"the network returned shape {tuple(outputs.shape)} for {examples} examples; "

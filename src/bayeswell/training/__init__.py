@@ -1,19 +1,35 @@
-"""Training: one loop, one call."""
+"""Training: one loop, one call, and runs that survive."""
 
 from .data import Batches, as_batches
+from .early_stopping import KeepBest
+from .engine import Devices
 from .fit import Result, fit, fit_member
-from .loop import EpochRecord, History, train
+from .loop import train
+from .progress import ProgressBar
 from .rate_range import RateRange, rate_range
+from .records import EpochRecord, History
+from .run import Callback, Run
+from .run_folder import RunFolder
+from .scores import measure
+from .signals import Interrupted
 
 __all__ = [
     "Batches",
+    "Callback",
+    "Devices",
     "EpochRecord",
     "History",
+    "Interrupted",
+    "KeepBest",
+    "ProgressBar",
     "RateRange",
     "Result",
+    "Run",
+    "RunFolder",
     "as_batches",
     "fit",
     "fit_member",
+    "measure",
     "rate_range",
     "train",
 ]

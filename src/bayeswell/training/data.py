@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Callable, Iterator, Mapping, Sized
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from ..errors import DataError, require_count
+from ..errors import DataError, SettingError, require_count
+from ..random import derive_seed, make_generator
 from ..types import Inputs
+
+Augment = Callable[[Tensor, torch.Generator], Tensor]
+"""Changes the inputs of a batch at random: (inputs, generator) -> inputs."""
 
 
 class Batches(Protocol):
-    """Training data in batches."""
+    """Training data in batches. An epoch is decided by its seed alone, and can be entered at any batch."""
 
     @property
     def examples(self) -> int:
@@ -33,31 +39,44 @@ class Batches(Protocol):
         """How many examples an epoch shows: N, but for a loader that drops its last batch."""
         ...
 
-    def epoch(self, generator: torch.Generator | None) -> Iterator[tuple[Inputs, Tensor]]:
-        """One pass over the data, shuffled by the generator."""
+    def epoch(self, seed: int, start: int = 0) -> Iterator[tuple[Inputs, Tensor]]:
+        """One pass over the data in the order of the seed, from batch ``start`` on."""
+        ...
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the data: the same for the same numbers."""
         ...
 
 
 class TensorBatches:
     """Tensors in memory: shuffling and cutting are one indexing operation a batch."""
 
-    def __init__(self, inputs: Inputs, targets: Tensor, batch_size: int) -> None:
+    def __init__(self, inputs: Inputs, targets: Tensor, batch_size: int, augment: Augment | None = None) -> None:
         require_count("data", "batch_size", batch_size)
         if len(targets) == 0:
             raise DataError("the data are empty: there is no training example")
-        self.inputs, self.targets = inputs, targets
+        self.inputs, self.targets, self.augment = inputs, targets, augment
         self.batch_size = min(batch_size, len(targets))
         self.examples = self.shown = len(targets)
         self.count = math.ceil(self.examples / self.batch_size)
 
-    def epoch(self, generator: torch.Generator | None) -> Iterator[tuple[Inputs, Tensor]]:
+    def epoch(self, seed: int, start: int = 0) -> Iterator[tuple[Inputs, Tensor]]:
         """One shuffled pass."""
-        for chosen in torch.randperm(self.examples, generator=generator).split(self.batch_size):
-            yield _take(self.inputs, chosen), self.targets[chosen]
+        chosen = _order(self.examples, self.batch_size, seed)
+        for batch in range(start, self.count):
+            inputs = _take(self.inputs, chosen[batch])
+            if self.augment is not None:
+                # A generator for each batch: whoever enters in the middle sees the same changes.
+                inputs = self.augment(inputs, make_generator(derive_seed(seed, "augment", batch)))
+            yield inputs, self.targets[chosen[batch]]
+
+    def fingerprint(self) -> str:
+        """SHA-256 of all inputs and targets."""
+        return sha256_of((self.inputs, self.targets))
 
 
 class LoaderBatches:
-    """A DataLoader as it is: its own order, workers and collation."""
+    """A DataLoader as it is: its own sampler, workers and collation; its shuffling follows the seed."""
 
     def __init__(self, loader: DataLoader[Any], dtype: torch.dtype | None) -> None:
         if not isinstance(loader.sampler, Sized) or len(loader.sampler) == 0 or len(loader) == 0:
@@ -67,11 +86,29 @@ class LoaderBatches:
         dropping = loader.drop_last and loader.batch_size is not None
         self.shown = self.count * (loader.batch_size or 1) if dropping else self.examples
 
-    def epoch(self, generator: torch.Generator | None) -> Iterator[tuple[Inputs, Tensor]]:
-        """One pass in the loader's own order."""
-        for batch in self.loader:
-            inputs, targets = _pair(batch)
-            yield _as_tensors(inputs, self.dtype), _as_tensors(targets, self.dtype)
+    def epoch(self, seed: int, start: int = 0) -> Iterator[tuple[Inputs, Tensor]]:
+        """One pass; batches before ``start`` are read and left out, since a loader cannot be entered in the middle."""
+        for generator in (self.loader.generator, getattr(self.loader.sampler, "generator", None)):
+            if isinstance(generator, torch.Generator):
+                generator.manual_seed(derive_seed(seed, "loader"))
+        # Samplers and worker seeds draw from torch's global stream when the pass begins, examples (without workers)
+        # whenever one is read: both from a stream of the epoch's own, so that nothing depends on what was before.
+        # Not from the stream of the run: examples that are read ahead or again would shift its dropout masks.
+        stream = torch.Generator().manual_seed(derive_seed(seed, "examples"))
+        with _global_stream(stream):
+            reader = iter(self.loader)
+        for index in range(self.count):
+            with _global_stream(stream):
+                batch = next(reader, None)
+            if batch is None:
+                raise DataError(f"the DataLoader ended after {index} batches; it had promised {self.count}")
+            if index >= start:
+                inputs, targets = _pair(batch)
+                yield _as_tensors(inputs, self.dtype), _as_tensors(targets, self.dtype)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the length and of three examples of the data set."""
+        return _sample_sha256(self.loader.dataset, self.examples)
 
 
 class DatasetBatches:
@@ -86,18 +123,76 @@ class DatasetBatches:
         self.batch_size = min(batch_size, self.examples)
         self.count = math.ceil(self.examples / self.batch_size)
 
-    def epoch(self, generator: torch.Generator | None) -> Iterator[tuple[Inputs, Tensor]]:
+    def epoch(self, seed: int, start: int = 0) -> Iterator[tuple[Inputs, Tensor]]:
         """One shuffled pass."""
-        for chosen in torch.randperm(self.examples, generator=generator).split(self.batch_size):
-            inputs, targets = _pair(default_collate([self.dataset[index] for index in chosen.tolist()]))
+        chosen = _order(self.examples, self.batch_size, seed)
+        for batch in range(start, self.count):
+            # As in a loader, what an example draws at random comes from a stream of its own.
+            with _global_stream(torch.Generator().manual_seed(derive_seed(seed, "examples", batch))):
+                collated = default_collate([self.dataset[index] for index in chosen[batch].tolist()])
+            inputs, targets = _pair(collated)
             yield _as_tensors(inputs, self.dtype), _as_tensors(targets, self.dtype)
 
+    def fingerprint(self) -> str:
+        """SHA-256 of the length and of three examples."""
+        return _sample_sha256(self.dataset, self.examples)
 
-def as_batches(data: Any, batch_size: int, dtype: torch.dtype | None = None) -> Batches:
+
+def _order(examples: int, batch_size: int, seed: int) -> tuple[Tensor, ...]:
+    order: tuple[Tensor, ...] = torch.randperm(examples, generator=make_generator(seed)).split(batch_size)
+    return order
+
+
+@contextmanager
+def _global_stream(stream: torch.Generator) -> Iterator[None]:
+    """Let torch's global generator be ``stream``, which goes on; afterwards it is as it was."""
+    kept = torch.get_rng_state()
+    torch.set_rng_state(stream.get_state())
+    try:
+        yield
+    finally:
+        stream.set_state(torch.get_rng_state())
+        torch.set_rng_state(kept)
+
+
+def _sample_sha256(dataset: Any, examples: int) -> str:
+    some = [dataset[index] for index in sorted({0, examples // 2, examples - 1})] if _has_items(dataset) else []
+    return sha256_of((examples, some))
+
+
+def _has_items(dataset: Any) -> bool:
+    return hasattr(dataset, "__getitem__")
+
+
+def sha256_of(value: Any) -> str:
+    """SHA-256 of nested tensors, arrays and plain data."""
+    digest = hashlib.sha256()
+    _feed(digest.update, value)
+    return digest.hexdigest()
+
+
+def _feed(update: Callable[[Any], None], value: Any) -> None:
+    if isinstance(value, Mapping):
+        value = sorted(value.items())
+    if isinstance(value, tuple | list):
+        for part in value:
+            _feed(update, part)
+    elif isinstance(value, Tensor | np.ndarray):
+        tensor = torch.as_tensor(value).detach().cpu().contiguous()
+        update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+        if tensor.numel():
+            update(tensor.reshape(-1).view(torch.uint8).numpy())
+    else:
+        update(repr(value).encode())
+
+
+def as_batches(data: Any, batch_size: int, dtype: torch.dtype | None = None, augment: Augment | None = None) -> Batches:
     """Batches from ``(inputs, targets)`` as tensors or arrays, from a Dataset or from a DataLoader.
 
     Real numbers take the given dtype (the network's); whole numbers (labels, tokens) stay as they are.
     """
+    if augment is not None and isinstance(data, DataLoader | Dataset):
+        raise SettingError("augment works on tensors; a Dataset or DataLoader changes its examples itself")
     if isinstance(data, DataLoader):
         return LoaderBatches(data, dtype)
     if isinstance(data, Dataset):
@@ -110,7 +205,7 @@ def as_batches(data: Any, batch_size: int, dtype: torch.dtype | None = None) -> 
     if not isinstance(targets, Tensor) or targets.dim() == 0:
         raise DataError(f"targets of type {type(data[1]).__name__}; give a tensor or array with one target an example")
     _require_equal_length(inputs, len(targets))
-    return TensorBatches(inputs, targets, batch_size)
+    return TensorBatches(inputs, targets, batch_size, augment)
 
 
 def _pair(batch: Any) -> tuple[Any, Any]:
@@ -146,9 +241,21 @@ def first_examples(inputs: Inputs, count: int) -> Inputs:
     return _take(inputs, slice(count))
 
 
+def part_of(inputs: Inputs, targets: Tensor, start: int, stop: int) -> tuple[Inputs, Tensor]:
+    """The examples from ``start`` up to ``stop`` of a batch."""
+    if start == 0 and stop == len(targets):
+        return inputs, targets
+    return _take(inputs, slice(start, stop)), targets[start:stop]
+
+
 def _take(inputs: Inputs, chosen: Tensor | slice) -> Inputs:
     if isinstance(inputs, Mapping):
         return {key: part[chosen] for key, part in inputs.items()}
     if isinstance(inputs, tuple):
         return tuple(part[chosen] for part in inputs)
     return inputs[chosen]
+
+
+def dtype_of(net: nn.Module) -> torch.dtype | None:
+    """The dtype of the network's real parameters, if it has any."""
+    return next((p.dtype for p in net.parameters() if p.is_floating_point()), None)

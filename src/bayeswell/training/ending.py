@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
 
 from ..lifting import BayesianModule
 from ..lifting.statistics import has_statistics, reestimate
-from ..methods import Assembly
 from ..posteriors import Empirical, EmpiricalPosterior
+from ..random import derive_seed, make_generator
 from ..types import POINT, Collector, Inputs
-from .data import Batches
+from .run import Run
 
 BANK_WITH_STATISTICS = 30
 """Draws kept of a posterior whose networks need BatchNorm statistics of their own (SWAG's usual number)."""
 
 
-def final_model(assembly: Assembly, batches: Batches, generator: torch.Generator) -> BayesianModule:
+def final_model(run: Run) -> BayesianModule:
     """The trained model under its final posterior, with BatchNorm statistics that belong to it."""
-    model = assembly.model
+    assembly, model = run.assembly, run.assembly.model
+    # A stream of its own: every rank ends with the same network.
+    generator = make_generator(derive_seed(run.streams.seed, "ending", "noise"), run.engine.device)
     if assembly.finisher is not None:
-        data = batches.epoch(generator)
-        part, posterior = assembly.finisher.finish(model, assembly.likelihood, data, batches.examples, generator)
+        examples = run.batches.examples
+        part, posterior = assembly.finisher.finish(model, assembly.likelihood, _one_pass(run), examples, generator)
         return model.with_posterior(part, posterior)
     if assembly.collector is None:
         return model
@@ -31,7 +33,13 @@ def final_model(assembly: Assembly, batches: Batches, generator: torch.Generator
     _average_the_rest(ended, assembly.collector)
     if not has_statistics(model.net) or isinstance(ended.posterior, EmpiricalPosterior):
         return ended
-    return _with_statistics(ended, batches, generator)
+    return _with_statistics(ended, run, generator)
+
+
+def _one_pass(run: Run) -> Iterator[tuple[Inputs, Tensor]]:
+    """The training data once more, in an order of its own, on the run's device."""
+    for batch in run.batches.epoch(derive_seed(run.streams.seed, "ending")):
+        yield run.engine.placed(batch)
 
 
 def _average_the_rest(model: BayesianModule, collector: Collector) -> None:
@@ -42,21 +50,17 @@ def _average_the_rest(model: BayesianModule, collector: Collector) -> None:
             model.net.get_parameter(name).copy_(value)
 
 
-def _with_statistics(model: BayesianModule, batches: Batches, generator: torch.Generator) -> BayesianModule:
+def _with_statistics(model: BayesianModule, run: Run, generator: torch.Generator) -> BayesianModule:
     """A bank of draws, each with statistics re-estimated by a pass over the training inputs."""
     count = 1 if POINT in model.posterior_part.provides else BANK_WITH_STATISTICS
     weights: list[Tensor] = []
     extras: dict[str, list[Tensor]] = {}
     for tensors in model.posterior.draws(count, generator):
         weights.append(model.layout.flatten(tensors))
-        complete = reestimate(model, tensors, _inputs(batches, generator))
+        complete = reestimate(model, tensors, (inputs for inputs, _ in _one_pass(run)))
         for name, value in complete.items():
             if name not in tensors:
                 extras.setdefault(name, []).append(value)
     stacked: dict[str, Tensor] = {name: torch.stack(values) for name, values in extras.items()}
     bank = EmpiricalPosterior(model.layout, torch.stack(weights), stacked)
     return model.with_posterior(Empirical(count, tuple(stacked)), bank)
-
-
-def _inputs(batches: Batches, generator: torch.Generator) -> list[Inputs]:
-    return [inputs for inputs, _ in batches.epoch(generator)]

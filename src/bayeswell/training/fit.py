@@ -2,71 +2,56 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from ..errors import BayeswellWarning, SettingError, require_count
-from ..lifting import BayesianModule, Where, save
-from ..likelihoods import LikelihoodPart
-from ..methods import Assembly, Method, assemble, find_method
+from ..errors import BayeswellWarning, CompositionError, SettingError, require_count
+from ..lifting import BayesianModule, Where
+from ..methods import Method, assemble, find_method
 from ..metrics.chains import ChainReport
-from ..posteriors import Empirical, EmpiricalPosterior
-from ..predictive import ClassPrediction, RealPrediction, predict
+from ..predictive.predictor import Predictor
 from ..random import derive_seed, make_generator
-from ..types import POINT, Inputs
+from ..types import Inputs
 from .chains import function_space_report
-from .data import Batches, as_batches, first_examples
+from .data import Augment, Batches, as_batches, dtype_of, first_examples
+from .early_stopping import KeepBest
 from .ending import final_model
-from .loop import History, Watcher, train
+from .engine import Devices, Engine
+from .loop import train
+from .members import Contribution, contribution, gather, mean_likelihood
+from .progress import ProgressBar, wants_progress
+from .records import EpochRecord, History, Watcher
+from .run import Callback, Run
+from .run_folder import Checkpointer, MetricsLog, RunFolder
+from .scores import Validation, validation_on
+from .settings import plain_settings
+from .signals import watched_signals
+from .streams import Streams, own_global_stream
 
-_DRAWS_PER_MEMBER = 10
 _HARDLY_MOVED = 0.1
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Predictor):
     """A trained network that predicts, saves and says what it is.
 
-    ``chains`` tells, for samplers, whether the chains (one a member) agree in function space.
+    ``chains`` tells, for samplers, whether the chains (one a member) agree in function space; ``stopped`` why training
+    ended before its time, if it did.
     """
 
-    model: BayesianModule
-    likelihood: LikelihoodPart
     method: Method
     histories: tuple[History, ...]
     seed: int
     chains: ChainReport | None = None
-
-    def predict(
-        self,
-        inputs: Inputs,
-        *,
-        draws: int = 100,
-        batch_size: int | None = None,
-        seed: int = 0,
-        keep_samples: bool = False,
-    ) -> ClassPrediction | RealPrediction:
-        """The prediction averaged over posterior draws, with its uncertainty."""
-        return predict(
-            self.model,
-            inputs,
-            self.likelihood,
-            draws=draws,
-            batch_size=batch_size,
-            seed=seed,
-            keep_samples=keep_samples,
-        )
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything needed to predict again to a folder; ``bayeswell.load`` brings it back."""
-        save(path, self.model, self.likelihood)
+    stopped: str = ""
 
     @property
     def std_ratio(self) -> float:
@@ -84,7 +69,16 @@ def fit(
     batch_size: int = 100,
     seed: int = 0,
     where: Where = "all",
+    validation: tuple[Any, Any] | None = None,
+    early_stopping: KeepBest | int | None = None,
+    augment: Augment | None = None,
+    accumulate: int = 1,
+    devices: Devices | int = 1,
+    folder: str | os.PathLike[str] | RunFolder | None = None,
+    resume: bool = False,
+    callbacks: Sequence[Callback] = (),
     watch: Watcher | None = None,
+    progress: bool | None = None,
     **settings: Any,
 ) -> Result:
     """Train a network as a Bayesian one.
@@ -98,28 +92,117 @@ def fit(
         batch_size: examples in a step; a DataLoader keeps its own.
         seed: decides the order of the data, all noise, dropout and starts.
         where: which parameters are Bayesian, as in ``bayesian``.
+        validation: held-out ``(inputs, targets)``, measured after every epoch.
+        early_stopping: a ``KeepBest``, or how many epochs without a better validation nll to wait for; the weights of
+            the best epoch are kept.
+        augment: changes the inputs of a batch at random, ``(inputs, generator) -> inputs``.
+        accumulate: cut each batch into so many pieces, whose gradients are summed: the same step in less memory.
+        devices: how many devices, or ``Devices(accelerator, devices, strategy, precision)``.
+        folder: where the run keeps settings, metrics and checkpoints; a ``RunFolder`` says more.
+        resume: go on with the run in ``folder``, if there is one, bit for bit as if it had never stopped.
+        callbacks: hung into training, see ``Callback``.
         watch: called with the record of every epoch.
+        progress: show a progress bar; None: if the output is a terminal.
         settings: any part of the method by name: posterior, prior, estimator, temperature, stepper, ...
     """
     require_count("fit", "epochs", epochs)
+    require_count("fit", "accumulate", accumulate)
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise SettingError(f"seed = {seed!r}; it must be a whole number")
     chosen = find_method(method).changed(**settings)
-    batches = as_batches(data, batch_size, _dtype_of(net))
-    members = [
-        _fit_member(net, batches, chosen, likelihood, epochs, derive_seed(seed, "member", m), where, watch)
-        for m in range(chosen.members)
-    ]
-    models = [model for model, _, _ in members]
-    likelihoods = [assembly.likelihood for _, assembly, _ in members]
-    model = models[0] if len(models) == 1 else _gather(models, make_generator(derive_seed(seed, "gather")))
-    one_likelihood = _mean_likelihood(likelihoods)
+    batches = as_batches(data, batch_size, dtype_of(net), augment)
+    validate, best = _validation(chosen, validation, early_stopping, dtype_of(net))
+    where_to = Devices(devices=devices) if isinstance(devices, int) else devices
+    engine = Engine(where_to)
+    run_folder = folder if isinstance(folder, RunFolder) or folder is None else RunFolder(folder, resume=resume)
+    plan = _Plan(net, batches, chosen, likelihood, epochs, seed, where, accumulate, engine)
+    if run_folder is not None:
+        described = plain_settings(
+            chosen, likelihood, net, batches.fingerprint(),
+            epochs=epochs, batch_size=batch_size, seed=seed, where=where, accumulate=accumulate,
+            validation=validation is not None, early_stopping=best, augment=augment,
+            precision=where_to.precision, ranks=engine.ranks,
+        )  # fmt: skip
+        run_folder.open(described, writes=engine.rank == 0)
+        engine.wait()
+    watchers: list[Callback] = [*callbacks]
+    if watch is not None:
+        watchers.append(_Watch(watch))
+    if wants_progress(progress) and engine.rank == 0:
+        watchers.append(ProgressBar())
+    return _fit_members(plan, validate, best, watchers, run_folder)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What every member's run is made from."""
+
+    net: nn.Module
+    batches: Batches
+    method: Method
+    likelihood: Any
+    epochs: int
+    seed: int
+    where: Where
+    accumulate: int
+    engine: Engine
+
+    def begin(self, member: int, callbacks: Sequence[Callback]) -> Run:
+        """A run at its first step. Torch's global stream must be the run's own."""
+        streams = Streams(derive_seed(self.seed, "member", member), self.engine.rank, self.engine.device)
+        streams.begin()
+        on_device = self.engine.device.type != "cpu"
+        assembly = assemble(
+            self.method, copy.deepcopy(self.net).to(self.engine.device) if on_device else self.net, self.likelihood,
+            dataset_size=self.batches.examples, batches=self.batches.count, epochs=self.epochs, where=self.where,
+            generator=streams.stepper,
+        )  # fmt: skip
+        streams.part()
+        return Run(
+            assembly, self.batches, self.epochs, streams, self.engine, callbacks,
+            member=member, members=self.method.members, accumulate=self.accumulate,
+        )  # fmt: skip
+
+
+def _fit_members(
+    plan: _Plan, validate: Validation | None, best: KeepBest | None, watchers: list[Callback], folder: RunFolder | None
+) -> Result:
+    """Train the members one after the other, going on where a checkpoint left off."""
+    saved = folder.checkpoints.newest() if folder is not None and folder.resume else None
+    finished = [] if saved is None else [Contribution.from_state(state) for state in saved["finished"]]
+    left = [member.state_dict() for member in finished]
+    log = [] if folder is None else [MetricsLog(folder)]
+    method, seed, model, run = plan.method, plan.seed, None, None
+    for member in range(len(finished), method.members):
+        with own_global_stream(), watched_signals(folder is not None) as signals:
+            own = [] if best is None else [copy.deepcopy(best)]
+            keeping = [] if folder is None else [Checkpointer(folder, signals, left)]
+            run = plan.begin(member, [*own, *watchers, *log, *keeping])
+            start = run.assembly.model.std_ratio()
+            if saved is not None:
+                run.load_state_dict(saved["run"])
+                saved = None
+            with plan.engine.watched():
+                history = train(run, validate)
+            _warn_of_stds_that_stood_still(run, history, start)
+        with own_global_stream():
+            run.streams.begin()
+            model = final_model(run)
+        if method.members > 1:
+            generator = make_generator(derive_seed(seed, "gather", member))
+            finished.append(contribution(model, run.assembly.likelihood, history, generator))
+            left.append(finished[-1].state_dict())
+    assert model is not None
+    assert run is not None
+    histories = (run.history,) if method.members == 1 else tuple(member.history for member in finished)
+    one = model if method.members == 1 else gather(model, finished)
+    likelihood = mean_likelihood(run.assembly.likelihood, finished)
     chains = None
-    if members[0][1].samples:
-        chains = function_space_report(model, chosen.members, _some_inputs(batches), one_likelihood)
+    if run.assembly.samples:
+        chains = function_space_report(one, method.members, _some_inputs(run), likelihood)
         for note in chains.warnings:
-            warnings.warn(f"method '{chosen.name}': {note}", BayeswellWarning, stacklevel=2)
-    return Result(model, one_likelihood, chosen, tuple(history for _, _, history in members), seed, chains)
+            warnings.warn(f"method '{method.name}': {note}", BayeswellWarning, stacklevel=3)
+    return Result(one, likelihood, method, histories, seed, chains, run.stopped)
 
 
 def fit_member(
@@ -128,79 +211,55 @@ def fit_member(
 ) -> BayesianModule:  # fmt: skip
     """One member of what ``fit`` with the same arguments would train, bit for bit, on its own."""
     chosen = find_method(method).changed(**settings)
-    batches = as_batches(data, batch_size, _dtype_of(net))
-    return _fit_member(net, batches, chosen, likelihood, epochs, derive_seed(seed, "member", member), where, None)[0]
+    batches = as_batches(data, batch_size, dtype_of(net))
+    plan = _Plan(net, batches, chosen, likelihood, epochs, seed, where, 1, Engine(Devices()))
+    with own_global_stream():
+        run = plan.begin(member, ())
+        train(run)
+        return final_model(run)
 
 
-def _fit_member(
-    net: nn.Module, batches: Batches, method: Method, likelihood: Any, epochs: int, seed: int, where: Where,
-    watch: Watcher | None,
-) -> tuple[BayesianModule, Assembly, History]:  # fmt: skip
-    # Starts, dropout masks and everything else that torch draws by itself; the caller's own stream is left alone.
-    with torch.random.fork_rng():
-        torch.manual_seed(derive_seed(seed, "global"))
-        noise = make_generator(derive_seed(seed, "noise"))
-        assembly = assemble(
-            method, net, likelihood,
-            dataset_size=batches.examples, batches=batches.count, epochs=epochs, where=where, generator=noise,
-        )  # fmt: skip
-        order = make_generator(derive_seed(seed, "order"))
-        start = assembly.model.std_ratio()
-        history = train(assembly, batches, epochs, order=order, noise=noise, watch=watch)
-        _warn_of_stds_that_stood_still(assembly, history, start)
-        return final_model(assembly, batches, noise), assembly, history
+def _validation(
+    method: Method, held_out: tuple[Any, Any] | None, stopping: KeepBest | int | None, dtype: torch.dtype | None
+) -> tuple[Validation | None, KeepBest | None]:
+    if stopping is not None:
+        if held_out is None:
+            raise SettingError("early_stopping needs validation=(inputs, targets) to look at")
+        if method.collector is not None:
+            raise CompositionError(
+                f"early_stopping keeps the weights of one epoch, but collector '{method.collector}' of method "
+                f"'{method.name}' needs the whole path; leave one of them out"
+            )
+    best = KeepBest(patience=stopping) if isinstance(stopping, int) else stopping
+    if held_out is None:
+        return None, None
+    pairs = as_batches(held_out, 1, dtype)
+    inputs, targets = getattr(pairs, "inputs", None), getattr(pairs, "targets", None)
+    if targets is None:
+        raise SettingError("validation must be (inputs, targets) as tensors or arrays")
+    return validation_on(inputs, targets, draws=10), best
 
 
-def _gather(models: list[BayesianModule], generator: torch.Generator) -> BayesianModule:
-    """All members as one bank."""
-    weights: list[Tensor] = []
-    extras: dict[str, list[Tensor]] = {}
-    for model in models:
-        for tensors in _networks(model, generator):
-            weights.append(model.layout.flatten(tensors))
-            own = {**dict(model.net.named_parameters()), **dict(model.net.named_buffers())}
-            for name, value in own.items():
-                if name.endswith(".seed"):
-                    continue
-                extras.setdefault(name, []).append(tensors.get(name, value).detach().clone())
-    stacked = {name: torch.stack(values) for name, values in extras.items()}
-    first = models[0]
-    posterior = EmpiricalPosterior(first.layout, torch.stack(weights), stacked)
-    return first.with_posterior(Empirical(len(weights), tuple(stacked)), posterior)
+class _Watch(Callback):
+    """A plain function as a callback."""
+
+    def __init__(self, function: Watcher) -> None:
+        self.function = function
+
+    def after_epoch(self, run: Run, record: EpochRecord) -> None:
+        self.function(record)
 
 
-def _dtype_of(net: nn.Module) -> torch.dtype | None:
-    """The dtype of the network's real parameters, if it has any."""
-    return next((p.dtype for p in net.parameters() if p.is_floating_point()), None)
-
-
-def _warn_of_stds_that_stood_still(assembly: Assembly, history: History, start: float) -> None:
+def _warn_of_stds_that_stood_still(run: Run, history: History, start: float) -> None:
     """Say at the end if the stds are where they began: such a network is a deterministic one in disguise."""
     end = history.epochs[-1].std_ratio
     if start > 0 and abs(math.log(max(end, 1e-30) / start)) < _HARDLY_MOVED:
         note = f"the stds have hardly moved: from {start:.3g} to {end:.3g} of the prior std"
         advice = "raise std_multiplier or train longer"
-        warnings.warn(f"method '{assembly.method.name}': {note}; {advice}", BayeswellWarning, stacklevel=4)
+        warnings.warn(f"method '{run.assembly.method.name}': {note}; {advice}", BayeswellWarning, stacklevel=4)
 
 
-def _networks(model: BayesianModule, generator: torch.Generator) -> Iterator[dict[str, Tensor]]:
-    """What a member gives to the bank: a bank all it has, in order; a point itself; a distribution a few draws."""
-    posterior = model.posterior
-    if isinstance(posterior, EmpiricalPosterior):
-        return (posterior.member(index) for index in range(len(posterior.weights)))
-    return posterior.draws(1 if POINT in model.posterior_part.provides else _DRAWS_PER_MEMBER, generator)
-
-
-def _some_inputs(batches: Batches, count: int = 64) -> Inputs:
+def _some_inputs(run: Run, count: int = 64) -> Inputs:
     """A few training inputs, always the same."""
-    inputs, _ = next(iter(batches.epoch(make_generator(0))))
-    return first_examples(inputs, count)
-
-
-def _mean_likelihood(likelihoods: list[Any]) -> Any:
-    """One likelihood for all members: what they learned of the noise, averaged."""
-    first = likelihoods[0]
-    if len(likelihoods) > 1 and isinstance(first, nn.Module) and first.state_dict():
-        states: list[Mapping[str, Tensor]] = [likelihood.state_dict() for likelihood in likelihoods]
-        first.load_state_dict({name: torch.stack([s[name] for s in states]).mean(0) for name in states[0]})
-    return first
+    batch = next(iter(run.batches.epoch(0)))
+    return first_examples(run.engine.placed(batch)[0], count)

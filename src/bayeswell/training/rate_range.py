@@ -16,7 +16,7 @@ from ..optimizers import set_rates
 from ..random import derive_seed, make_generator
 from ..samplers import SAMPLERS
 from ..types import Progress
-from .data import as_batches
+from .data import as_batches, dtype_of
 from .loop import require_finite_gradients
 
 _SMOOTHING = 0.9
@@ -63,19 +63,19 @@ def rate_range(
     chosen = find_method(method).changed(**settings)
     collector = "bank" if resolve_stepper(chosen.stepper).name in SAMPLERS else None
     chosen = chosen.changed(rate="constant", collector=collector, finisher=None, members=1)
-    batches = as_batches(data, batch_size)
+    batches = as_batches(data, batch_size, dtype_of(net))
     epochs = math.ceil(steps / batches.count)
     rates: list[float] = []
     smoothed: list[float] = []
     broke_at = None
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(seed, "global"))
-        noise, order = make_generator(derive_seed(seed, "noise")), make_generator(derive_seed(seed, "order"))
+        noise = make_generator(derive_seed(seed, "noise"))
         size = {"dataset_size": batches.examples, "batches": batches.count, "epochs": epochs}
         assembly = assemble(chosen, net, likelihood, **size, where=where, generator=noise)
         model, average = assembly.model.train(), 0.0
         base = next(group["base_lr"] for group in assembly.optimizer.param_groups)
-        stream = (batch for _ in range(epochs) for batch in batches.epoch(order))
+        stream = (batch for epoch in range(epochs) for batch in batches.epoch(derive_seed(seed, "order", epoch)))
         for step, (inputs, targets) in zip(range(steps), stream, strict=False):
             rate = lowest * (highest / lowest) ** (step / max(1, steps - 1))
             set_rates(assembly.optimizer, rate / base)

@@ -1,0 +1,382 @@
+"""A user's own data: a table (csv), arrays (npz) or a folder of pictures.
+
+Where no test examples are given, a seeded share of the examples is held out. What cannot be used is refused with one
+line that names the file, the row and the column.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..errors import DataError, FileError, SettingError, nearest
+from .bundled import check_split
+from .data import Pair, Raw, shuffled_split
+from .files import read_bytes
+from .formats import Array, read_npz
+
+Floats = npt.NDArray[np.float64]
+TASKS = ("auto", "classification", "regression")
+_MOST_CLASSES_GUESSED = 20
+
+
+@dataclass(frozen=True)
+class Csv:
+    """A table of numbers of your own: ``path``, the ``target`` column, and what the ``task`` is.
+
+    ``target`` is the name of a column (with ``header = false`` its number, from 1); empty stands for the last one.
+    ``task`` is classification or regression; ``auto`` takes texts, and whole numbers of at most 20 values, for classes.
+    ``test_path`` names a second file with the test rows; without it ``test_share`` of the rows, drawn by the seed
+    ``split``, are for the test.
+    """
+
+    path: str = ""
+    target: str = ""
+    task: str = "auto"
+    test_path: str = ""
+    header: bool = True
+    delimiter: str = ","
+    test_share: float = 0.25
+    split: int = 0
+
+    name: ClassVar[str] = "csv"
+    paper: ClassVar[str] = "your own file"
+    examples: ClassVar[str] = "any"
+    source: ClassVar[str] = "own"
+
+    def __post_init__(self) -> None:
+        _check_own(self.name, self.path, self.task, self.test_share, self.split)
+        if not isinstance(self.delimiter, str) or len(self.delimiter) != 1:
+            raise SettingError(f"csv: delimiter = {self.delimiter!r}; it must be one character")
+
+    def read(self, folder: Path | None) -> Raw:
+        names, inputs, cells = self._table(self.path)
+        if not self.test_path:
+            targets, classes = targets_of(cells, self.task, self.path)
+            return _split(Path(self.path).stem, "table", inputs, targets, classes, self)
+        test_names, test_inputs, test_cells = self._table(self.test_path)
+        if test_names != names:
+            raise DataError(f"{self.test_path}: its columns are {test_names}; those of {self.path} are {names}")
+        count = len(cells)
+        targets, classes = targets_of(np.concatenate([cells, test_cells]), self.task, self.path)
+        return _given(
+            Path(self.path).stem, "table", (inputs, targets[:count]), (test_inputs, targets[count:]), classes, self.path
+        )
+
+    def _table(self, path: str) -> tuple[list[str], Tensor, Array]:
+        """The names of the columns, the inputs, and the cells of the target column as text."""
+        names, rows = read_table(path, header=self.header, delimiter=self.delimiter)
+        target = names[-1] if self.target == "" else str(self.target)
+        if target not in names:
+            raise DataError(f"{path}: there is no column '{target}' to be the target; {nearest(target, names)}")
+        if len(names) < 2:
+            raise DataError(f"{path}: it has the one column '{names[0]}'; a target and at least one input are needed")
+        place = names.index(target)
+        inputs = np.empty((len(rows), len(names) - 1))
+        targets = []
+        for index, (line, row) in enumerate(rows):
+            where = f"{path}: row {line}, column"
+            inputs[index] = [_number(row[i], f"{where} '{names[i]}'") for i in range(len(names)) if i != place]
+            if not row[place].strip() or row[place].strip().lower() == "nan":
+                raise DataError(f"{where} '{target}': the target is missing")
+            if _is_infinite(row[place]):
+                raise DataError(f"{where} '{target}': the target '{row[place].strip()}' is not finite")
+            targets.append(row[place].strip())
+        return names, torch.from_numpy(inputs), np.array(targets)
+
+
+def read_table(path: str, *, header: bool, delimiter: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """The names of the columns, and every row with the number of its line."""
+    try:
+        text = read_bytes(Path(path)).decode("utf-8-sig")
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        rows = [(reader.line_num, row) for row in reader if row]
+    except UnicodeDecodeError as error:
+        raise FileError(f"{path}: not a text in UTF-8 (byte {error.start})") from error
+    except csv.Error as error:
+        raise FileError(f"{path}: not a csv file ({error})") from error
+    if not rows:
+        raise DataError(f"{path}: it is empty")
+    if header:
+        names = [name.strip() for name in rows.pop(0)[1]]
+        if all(_is_number(name) for name in names):
+            raise DataError(f"{path}: row 1 holds numbers, not the names of columns; say header = false if it is data")
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise DataError(f"{path}: two columns have the name '{twice}'")
+    else:
+        names = [str(number) for number in range(1, len(rows[0][1]) + 1)]
+    if not rows:
+        raise DataError(f"{path}: it has no row of data")
+    for line, row in rows:
+        if len(row) != len(names):
+            raise DataError(f"{path}: row {line} has {len(row)} columns; it must have {len(names)}")
+    return names, rows
+
+
+@dataclass(frozen=True)
+class Npz:
+    """Arrays of your own: ``path`` of an npz file with x and y, and perhaps x_test and y_test.
+
+    x is a table (n, features) or images (n, H, W), (n, C, H, W) or, for bytes, (n, H, W, C); bytes stand for
+    value / 255. y holds classes (numbers or texts) or real targets (n,) or (n, outputs); ``task`` as for csv.
+    Arrays of objects are refused: they are pickles.
+    """
+
+    path: str = ""
+    task: str = "auto"
+    test_share: float = 0.25
+    split: int = 0
+
+    name: ClassVar[str] = "npz"
+    paper: ClassVar[str] = "your own file"
+    examples: ClassVar[str] = "any"
+    source: ClassVar[str] = "own"
+
+    def __post_init__(self) -> None:
+        _check_own(self.name, self.path, self.task, self.test_share, self.split)
+
+    def read(self, folder: Path | None) -> Raw:
+        arrays = read_npz(read_bytes(Path(self.path)), self.path)
+        for needed in ("x", "y"):
+            if needed not in arrays:
+                raise DataError(f"{self.path}: there is no array '{needed}'; it holds {', '.join(sorted(arrays))}")
+        if ("x_test" in arrays) != ("y_test" in arrays):
+            raise DataError(f"{self.path}: x_test and y_test come together; one of them is missing")
+        kind, inputs = _inputs_of(arrays["x"], f"{self.path}: array 'x'")
+        _same_length(self.path, "x", arrays["x"], "y", arrays["y"])
+        if "x_test" not in arrays:
+            targets, classes = targets_of(arrays["y"], self.task, self.path)
+            return _split(Path(self.path).stem, kind, inputs, targets, classes, self)
+        test_kind, test_inputs = _inputs_of(arrays["x_test"], f"{self.path}: array 'x_test'")
+        _same_length(self.path, "x_test", arrays["x_test"], "y_test", arrays["y_test"])
+        if (test_kind, test_inputs.shape[1:], test_inputs.dtype) != (kind, inputs.shape[1:], inputs.dtype):
+            raise DataError(
+                f"{self.path}: x has examples {tuple(inputs.shape[1:])} of {arrays['x'].dtype}, "
+                f"x_test {tuple(test_inputs.shape[1:])} of {arrays['x_test'].dtype}; they must agree"
+            )
+        if arrays["y"].shape[1:] != arrays["y_test"].shape[1:]:
+            raise DataError(f"{self.path}: y has shape {arrays['y'].shape}, y_test {arrays['y_test'].shape}")
+        count = len(arrays["y"])
+        both = np.concatenate([arrays["y"], arrays["y_test"]])
+        targets, classes = targets_of(both, self.task, self.path)
+        pairs = (inputs, targets[:count]), (test_inputs, targets[count:])
+        return _given(Path(self.path).stem, kind, *pairs, classes, self.path)
+
+
+@dataclass(frozen=True)
+class Images:
+    """A folder of pictures of your own: one folder for each class under ``path``, or under its train/ and test/.
+
+    Each picture (png, jpg, bmp, gif, webp, tif) is made ``size`` x ``size``, in colour or ``grey``. Needs Pillow.
+    """
+
+    path: str = ""
+    size: int = 32
+    grey: bool = False
+    test_share: float = 0.25
+    split: int = 0
+
+    name: ClassVar[str] = "images"
+    paper: ClassVar[str] = "your own files"
+    examples: ClassVar[str] = "any"
+    source: ClassVar[str] = "own"
+    endings: ClassVar[frozenset[str]] = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
+
+    def __post_init__(self) -> None:
+        _check_own(self.name, self.path, "auto", self.test_share, self.split)
+        if isinstance(self.size, bool) or not isinstance(self.size, int) or not 1 <= self.size <= 4096:
+            raise SettingError(f"images: size = {self.size!r}; it must be a whole number from 1 to 4096")
+
+    def read(self, folder: Path | None) -> Raw:
+        root = Path(self.path)
+        if not root.is_dir():
+            raise FileError(f"{self.path}: there is no such folder")
+        if (root / "train").is_dir() and (root / "test").is_dir():
+            names = self._classes(root / "train")
+            if (found := self._classes(root / "test")) != names:
+                raise DataError(f"{self.path}: train/ has the classes {names}, test/ {found}; they must agree")
+            pairs = self._pictures(root / "train", names), self._pictures(root / "test", names)
+            return _given(root.name, "image", *pairs, names, self.path)
+        names = self._classes(root)
+        return _split(root.name, "image", *self._pictures(root, names), names, self)
+
+    def _classes(self, root: Path) -> tuple[str, ...]:
+        names = tuple(sorted(entry.name for entry in root.iterdir() if entry.is_dir() and entry.name[0] != "."))
+        if len(names) < 2:
+            raise DataError(f"{root}: it has {len(names)} folders; each class needs one, and there must be two or more")
+        return names
+
+    def _pictures(self, root: Path, names: tuple[str, ...]) -> Pair:
+        files = []
+        for label, name in enumerate(names):
+            found = [path for path in sorted((root / name).iterdir()) if path.suffix.lower() in self.endings]
+            if not found:
+                raise DataError(f"{root / name}: it holds no picture ({', '.join(sorted(self.endings))})")
+            files += [(path, label) for path in found]
+        pixels = np.stack([read_picture(path, self.size, grey=self.grey) for path, _ in files])
+        return torch.from_numpy(pixels), torch.tensor([label for _, label in files])
+
+
+def read_picture(path: Path, pixels: int, *, grey: bool) -> Array:
+    """One picture as bytes (C, pixels, pixels), scaled without keeping its proportions."""
+    try:
+        # Imported here: Pillow is optional, and is needed for pictures alone.
+        from PIL import Image
+    except ImportError as error:
+        raise FileError(f"{path}: pictures are read with Pillow, which is not installed") from error
+    try:
+        # Bytes first: what PIL is given cannot change or vanish half-way.
+        with Image.open(io.BytesIO(read_bytes(path))) as picture:
+            width, height = picture.size
+            if width * height > 100_000_000:
+                raise FileError(f"{path}: its header claims {width} x {height} pixels; refused")
+            small = picture.convert("L" if grey else "RGB").resize((pixels, pixels), Image.Resampling.BILINEAR)
+            array = np.array(small, np.uint8)
+    except FileError:
+        raise
+    except Exception as error:  # PIL's decoders raise of all kinds
+        raise FileError(f"{path}: not a picture that can be read ({' '.join(str(error).split())})") from error
+    return array[None] if grey else array.transpose(2, 0, 1)
+
+
+def targets_of(values: npt.NDArray[Any], task: str, owner: str) -> tuple[Tensor, tuple[str, ...] | None]:
+    """Classes (int64, with their names in order) or real targets (n, outputs), from numbers or texts."""
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim not in {1, 2} or not values.size:
+        raise DataError(f"{owner}: the targets have shape {values.shape}; they must be (n,) or (n, outputs)")
+    if values.dtype.kind == "f" and not bool(np.isfinite(values).all()):
+        odd = int(np.argwhere(~np.isfinite(values))[0][0])
+        raise DataError(f"{owner}: target {values[odd]} of example {odd + 1} is not finite")
+    numbers = _numbers(values)
+    whole = numbers is not None and bool((numbers == np.round(numbers)).all())
+    if task == "auto":
+        few = len(np.unique(values)) <= _MOST_CLASSES_GUESSED
+        if numbers is None and not few and any(_is_number(str(value)) for value in values.flat):
+            # Numbers with a slip among them, far more likely than a class for each number.
+            odd = next(i for i, value in enumerate(values.flat) if not _is_number(str(value)))
+            raise DataError(
+                f"{owner}: target '{values.flat[odd]}' of example {odd + 1} is no number, others are; say task"
+            )
+        task = "classification" if values.ndim == 1 and (numbers is None or (whole and few)) else "regression"
+    if task == "regression":
+        return _real_targets(values, numbers, owner), None
+    if values.ndim != 1:
+        raise DataError(f"{owner}: classes must be one column; the targets have shape {values.shape}")
+    if numbers is not None and not whole:
+        odd = int(np.flatnonzero(numbers != np.round(numbers))[0])
+        raise DataError(f"{owner}: target {values[odd]} of example {odd + 1} is no class: give whole numbers or names")
+    if numbers is None:
+        names, classes = np.unique(values, return_inverse=True)
+        shown = tuple(map(str, names))
+    else:
+        found, classes = np.unique(numbers, return_inverse=True)
+        shown = tuple(f"{number:.0f}" for number in found)
+    if len(shown) < 2:
+        raise DataError(f"{owner}: every target is '{shown[0]}'; there must be two classes or more")
+    return torch.from_numpy(classes.reshape(-1).astype(np.int64)), shown
+
+
+def _real_targets(values: npt.NDArray[Any], numbers: Floats | None, owner: str) -> Tensor:
+    if numbers is None:
+        odd = next(i for i, value in enumerate(values) if not _is_number(str(value)))
+        raise DataError(f"{owner}: target '{values[odd]}' of example {odd + 1} is not a finite number")
+    columns = torch.from_numpy(np.array(numbers, np.float64)).reshape(len(numbers), -1)
+    constant = torch.nonzero(columns.amax(dim=0) == columns.amin(dim=0))
+    if len(constant):
+        value = float(columns[0, int(constant[0])])
+        raise DataError(f"{owner}: every target is {value:g}; there is nothing to learn")
+    return columns
+
+
+def _numbers(values: npt.NDArray[Any]) -> Floats | None:
+    """The values as float64 if all of them are finite numbers, else None."""
+    try:
+        numbers = values.astype(np.float64)
+    except ValueError:
+        return None
+    return numbers if bool(np.isfinite(numbers).all()) else None
+
+
+def _inputs_of(array: Array, owner: str) -> tuple[str, Tensor]:
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"{owner} has dtype {array.dtype}; inputs must be numbers")
+    if array.ndim not in {2, 3, 4} or not array.size:
+        raise DataError(f"{owner} has shape {array.shape}; it must be (n, features), (n, H, W) or (n, C, H, W)")
+    wrong = np.argwhere(~np.isfinite(array)) if array.dtype.kind == "f" else np.empty((0, array.ndim))
+    if len(wrong):
+        place = tuple(int(index) for index in wrong[0])
+        raise DataError(f"{owner}: the value at index {list(place)} is {array[place]}; inputs must be finite")
+    if array.ndim == 2:
+        return "table", torch.from_numpy(array.astype(np.float64))
+    if array.ndim == 3:
+        array = array[:, None]
+    elif array.dtype == np.uint8 and array.shape[3] in {1, 3} and array.shape[1] not in {1, 3}:
+        array = array.transpose(0, 3, 1, 2)
+    kept = np.uint8 if array.dtype == np.uint8 else np.float32
+    return "image", torch.from_numpy(np.array(array, kept, order="C"))
+
+
+def _check_own(owner: str, path: str, task: str, test_share: float, split: int) -> None:
+    if not isinstance(path, str) or not path:
+        raise SettingError(f"data '{owner}' needs the setting 'path': where your data are (it is {path!r})")
+    if task not in TASKS:
+        raise SettingError(f"{owner}: task = {task!r}; {nearest(str(task), TASKS)}")
+    check_split(owner, test_share, split)
+
+
+def _split(
+    name: str, kind: str, inputs: Tensor, targets: Tensor, classes: tuple[str, ...] | None, part: Csv | Npz | Images
+) -> Raw:
+    held = round(part.test_share * len(targets))
+    if held < 1 or held >= len(targets):
+        raise DataError(
+            f"{part.path}: of {len(targets)} examples a share of {part.test_share:g} for the test leaves "
+            f"{len(targets) - held} to learn from and {held} to test on; both must be at least 1"
+        )
+    pairs = shuffled_split(inputs, targets, test_share=part.test_share, seed=part.split)
+    return _given(name, kind, *pairs, classes, part.path)
+
+
+def _given(name: str, kind: str, train: Pair, test: Pair, classes: tuple[str, ...] | None, path: str) -> Raw:
+    if classes is not None and len(train[1].unique()) < 2:
+        only = classes[int(train[1][0])]
+        raise DataError(f"{path}: all {len(train[1])} training examples are of class '{only}'; two are needed")
+    return Raw(name, kind, train, test, classes)
+
+
+def _same_length(path: str, first: str, x: Array, second: str, y: Array) -> None:
+    if y.ndim == 0 or x.ndim == 0 or len(x) != len(y):
+        raise DataError(f"{path}: array '{first}' has shape {x.shape}, '{second}' {y.shape}; both must have n examples")
+
+
+def _number(cell: str, where: str) -> float:
+    if not cell.strip():
+        raise DataError(f"{where}: the cell is empty; inputs must be finite numbers")
+    if not _is_number(cell):
+        raise DataError(f"{where}: '{cell.strip()[:40]}' is not a finite number")
+    return float(cell)
+
+
+def _is_infinite(cell: str) -> bool:
+    try:
+        return math.isinf(float(cell))
+    except ValueError:
+        return False
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        return math.isfinite(float(cell))
+    except ValueError:
+        return False

@@ -1,0 +1,131 @@
+"""Small convolutional networks: the LeNets of three papers, and one for images as small as 8x8."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import nn
+
+from .blocks import conv, named
+from .contracts import ACTIVATIONS, check_settings, image
+
+_FULL = 32
+
+
+@dataclass(frozen=True)
+class CNN:
+    """Two 3x3 convolutions and two dense layers: for small images, 8x8 digits and upward."""
+
+    width: int = 16
+    activation: str = "relu"
+
+    name: ClassVar[str] = "cnn"
+    paper: ClassVar[str] = "LeCun et al. 1998"
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    def build(self, input_shape: tuple[int, ...], outputs: int, *, vocabulary: int | None = None) -> nn.Module:
+        """The network."""
+        channels, height, width = image(self, input_shape, outputs, vocabulary, 4)
+        w, act = self.width, ACTIVATIONS[self.activation]
+        return named(
+            conv1=conv(channels, w, 3, bias=True), act1=act(), pool1=nn.MaxPool2d(2),
+            conv2=conv(w, 2 * w, 3, bias=True), act2=act(), pool2=nn.MaxPool2d(2), flatten=nn.Flatten(),
+            dense1=nn.Linear(2 * w * (height // 4) * (width // 4), 4 * w), act3=act(),
+            dense2=nn.Linear(4 * w, outputs),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LeNet5:
+    """Two 5x5 convolutions without padding and three dense layers, in their present-day form.
+
+    Smaller images are padded with zeros to 32x32 (28x28 by 2 on each side), so that 400 features are left as in
+    LeNet-5. ``width`` is the channels of the first layer; the others keep their proportions (6, 16, 120, 84).
+    """
+
+    width: int = 6
+    activation: str = "relu"
+
+    name: ClassVar[str] = "lenet5"
+    paper: ClassVar[str] = "LeCun et al. 1998; Book 2020"
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    def build(self, input_shape: tuple[int, ...], outputs: int, *, vocabulary: int | None = None) -> nn.Module:
+        """The network."""
+        channels, height, width = image(self, input_shape, outputs, vocabulary, 16)
+        rows, columns = max(0, _FULL - height), max(0, _FULL - width)
+        pad = nn.ZeroPad2d((columns // 2, columns - columns // 2, rows // 2, rows - rows // 2))
+        left = [((side - 4) // 2 - 4) // 2 for side in (height + rows, width + columns)]
+        w, act = self.width, ACTIVATIONS[self.activation]
+        second = max(1, 16 * w // 6)
+        return named(
+            pad=pad if rows or columns else nn.Identity(),
+            conv1=nn.Conv2d(channels, w, 5), act1=act(), pool1=nn.MaxPool2d(2),
+            conv2=nn.Conv2d(w, second, 5), act2=act(), pool2=nn.MaxPool2d(2), flatten=nn.Flatten(),
+            dense1=nn.Linear(second * left[0] * left[1], 20 * w), act3=act(),
+            dense2=nn.Linear(20 * w, 14 * w), act4=act(),
+            dense3=nn.Linear(14 * w, outputs),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LeNetWide:
+    """Two wide 5x5 convolutions and two dense layers, the "LeNet" of the k-tied paper.
+
+    ``width`` is the channels of the first layer; the others are 2 and 16 times as wide.
+    """
+
+    width: int = 32
+    activation: str = "relu"
+
+    name: ClassVar[str] = "lenet_wide"
+    paper: ClassVar[str] = "Swiatkowski et al. 2020"
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    def build(self, input_shape: tuple[int, ...], outputs: int, *, vocabulary: int | None = None) -> nn.Module:
+        """The network."""
+        channels, height, width = image(self, input_shape, outputs, vocabulary, 4)
+        w, act = self.width, ACTIVATIONS[self.activation]
+        return named(
+            conv1=conv(channels, w, 5, bias=True), act1=act(), pool1=nn.MaxPool2d(2),
+            conv2=conv(w, 2 * w, 5, bias=True), act2=act(), pool2=nn.MaxPool2d(2), flatten=nn.Flatten(),
+            dense1=nn.Linear(2 * w * (height // 4) * (width // 4), 16 * w), act3=act(),
+            dense2=nn.Linear(16 * w, outputs),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LeNetHWA:
+    """Three 5x5 convolutions and two dense layers, the "LeNet-5" of the HWA paper.
+
+    Pooling rounds up, as in the TensorFlow code that the paper follows. ``width`` as in ``lenet5``.
+    """
+
+    width: int = 6
+    activation: str = "relu"
+
+    name: ClassVar[str] = "lenet_hwa"
+    paper: ClassVar[str] = "Hyperparameters Weight Averaging (HWA)"
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    def build(self, input_shape: tuple[int, ...], outputs: int, *, vocabulary: int | None = None) -> nn.Module:
+        """The network."""
+        channels, height, width = image(self, input_shape, outputs, vocabulary, 4)
+        w, act = self.width, ACTIVATIONS[self.activation]
+        second = max(1, 16 * w // 6)
+        return named(
+            conv1=conv(channels, w, 5, bias=True), act1=act(), pool1=nn.MaxPool2d(2, ceil_mode=True),
+            conv2=conv(w, second, 5, bias=True), act2=act(), pool2=nn.MaxPool2d(2, ceil_mode=True),
+            conv3=conv(second, 20 * w, 5, bias=True), act3=act(), flatten=nn.Flatten(),
+            dense1=nn.Linear(20 * w * -(-height // 4) * -(-width // 4), 14 * w), act4=act(),
+            dense2=nn.Linear(14 * w, outputs),
+        )  # fmt: skip

@@ -1,0 +1,42 @@
+"""VGG as TensorFlow Probability's example has it, which the HWA paper used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import nn
+
+from .blocks import conv_norm, named
+from .contracts import ACTIVATIONS, check_settings, image
+
+
+@dataclass(frozen=True)
+class VGG:
+    """Five blocks of two 3x3 convolutions with batch normalisation, and one dense layer.
+
+    11 layers with weights. Pooling rounds up, so that images may be smaller than 32x32. ``width`` is the channels
+    of the first block; the others have 2, 4, 8 and 8 times as many.
+    """
+
+    width: int = 64
+    activation: str = "relu"
+
+    name: ClassVar[str] = "vgg"
+    paper: ClassVar[str] = "Simonyan & Zisserman 2015; Hyperparameters Weight Averaging (HWA)"
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    def build(self, input_shape: tuple[int, ...], outputs: int, *, vocabulary: int | None = None) -> nn.Module:
+        """The network."""
+        channels, height, width = image(self, input_shape, outputs, vocabulary, 4)
+        layers: dict[str, nn.Module] = {}
+        for index, out in enumerate(self.width * times for times in (1, 2, 4, 8, 8)):
+            block = nn.Sequential()
+            for size in (channels, out):
+                block.extend([conv_norm(size, out, 3, bias=True), ACTIVATIONS[self.activation]()])
+            layers[f"block{index + 1}"] = block.append(nn.MaxPool2d(2, ceil_mode=True))
+            channels = out
+        features = channels * -(-height // 32) * -(-width // 32)
+        return named(**layers, flatten=nn.Flatten(), dense=nn.Linear(features, outputs))

@@ -1,0 +1,86 @@
+"""Prediction through the network linearised in its weights.
+
+    f(x; w) ~ f(x; m) + J(x) (w - m),   J = df/dw at the posterior's mean m,  w ~ q
+
+(Immer et al. 2021, "Improving predictions of Bayesian neural nets via local linearization"). A Gaussian that was
+fitted to the curvature at one point (Gauss-Newton: the curvature of the linearised network) is the posterior of this
+model, not of the network itself: its draws leave the neighbourhood in which the network is as curved as there. For a
+Gaussian q = N(m, S) the outputs are N(f(x; m), J S J'). A draw costs one pass in forward mode, two to three plain ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import jvp
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ..errors import NetworkError, SettingError, nearest
+from ..layers import without_fused_attention
+from ..types import LINEARISED, PREDICTIONS, SAMPLED, Inputs
+from .contracts import Drawable, Linearisable, require_tensor
+
+_NO_FORWARD_MODE = ("forward AD", "forward mode AD", "jvp", "setup_context")
+"""How torch says that an operation has no derivative in forward mode."""
+
+
+def choose_prediction(model: Drawable, asked: str | None) -> str:
+    """How to predict: as asked for, or else as the model says of itself (drawn networks if it says nothing)."""
+    chosen: str = getattr(model, "prediction", SAMPLED) if asked is None else asked
+    if chosen not in PREDICTIONS:
+        raise SettingError(f"prediction = {chosen!r}; {nearest(str(chosen), PREDICTIONS)}")
+    if chosen == LINEARISED and not isinstance(model, Linearisable):
+        raise SettingError(
+            f"prediction = '{LINEARISED}' needs a model with a centre to linearise at, which {type(model).__name__} is "
+            f"not; use '{SAMPLED}'"
+        )
+    return chosen
+
+
+class LinearisedNetwork:
+    """Outputs of a drawn network, to first order around the posterior's mean."""
+
+    def __init__(self, model: Linearisable) -> None:
+        self.model, self.centre = model, {name: tensor.detach() for name, tensor in model.centre().items()}
+
+    def call(self, weights: Mapping[str, Tensor], inputs: Inputs) -> Tensor:
+        """f(x; m) + J(x) (w - m); what is drawn besides weights (dropout masks) is used as it is."""
+        others = {name: tensor for name, tensor in weights.items() if name not in self.centre}
+        away = {name: weights[name] - tensor for name, tensor in self.centre.items()}
+
+        def network(bayesian: Mapping[str, Tensor]) -> Tensor:
+            return require_tensor(self.model.call({**others, **bayesian}, inputs))
+
+        try:
+            found: tuple[Tensor, ...] = jvp(network, (self.centre,), (away,))
+        except (NotImplementedError, RuntimeError) as error:
+            first_line = (str(error).splitlines() or [""])[0].rstrip(".")
+            if not any(words in first_line for words in _NO_FORWARD_MODE):
+                raise
+            raise NetworkError(
+                f"prediction = '{LINEARISED}' needs derivatives in forward mode, which an operation of this network "
+                f"does not have ({first_line}); use prediction = '{SAMPLED}'"
+            ) from error
+        outputs, change = found
+        return outputs + change
+
+
+@contextmanager
+def plain_kernels(model: Drawable) -> Iterator[None]:
+    """None of torch's fused paths within the block: they have no derivative in forward mode."""
+    # Only recurrent layers need it; convolutions are faster with them.
+    fused = not any(isinstance(module, nn.RNNBase) for module in model.modules())
+    switches: tuple[Any, ...] = (torch.backends.mkldnn, torch.backends.cudnn)
+    before = [switch.enabled for switch in switches]
+    try:
+        for switch, enabled in zip(switches, before, strict=True):
+            switch.enabled = enabled and fused
+        with without_fused_attention(), sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        for switch, enabled in zip(switches, before, strict=True):
+            switch.enabled = enabled

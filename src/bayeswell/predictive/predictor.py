@@ -1,0 +1,58 @@
+"""A lifted network together with its likelihood: what predicts, and what comes back from disk."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from .. import lifting
+from ..lifting import Saved
+from ..types import Inputs
+from .evaluate import predict
+from .predictions import ClassPrediction, RealPrediction
+
+
+@dataclass(frozen=True)
+class Predictor(Saved):
+    """A lifted network and its likelihood, which predicts and can be saved."""
+
+    def predict(
+        self,
+        inputs: Inputs,
+        *,
+        draws: int = 100,
+        batch_size: int | None = None,
+        seed: int = 0,
+        keep_samples: bool = False,
+        prediction: str | None = None,
+    ) -> ClassPrediction | RealPrediction:
+        """The prediction averaged over posterior draws, with its uncertainty; arguments as in ``bayeswell.predict``."""
+        return predict(
+            self.model,
+            inputs,
+            self.likelihood,
+            draws=draws,
+            batch_size=batch_size,
+            seed=seed,
+            keep_samples=keep_samples,
+            prediction=prediction,
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything needed to predict again to a folder; ``bayeswell.load`` brings it back."""
+        lifting.save(path, self.model, self.likelihood)
+
+
+def load(
+    path: str | os.PathLike[str], net: nn.Module | None = None, *, device: str | torch.device = "cpu"
+) -> Predictor:
+    """Bring back what ``save`` wrote; it predicts as it did.
+
+    A network of a class of one's own is passed as ``net``: it supplies the code and the structure, its weights do not
+    matter. Nothing that is loaded is run.
+    """
+    saved = lifting.load(path, net, device=device)
+    return Predictor(saved.model, saved.likelihood)

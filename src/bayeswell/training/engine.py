@@ -1,0 +1,224 @@
+"""Where training runs: device, precision and processes, all by Lightning Fabric."""
+
+from __future__ import annotations
+
+import logging
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import BayeswellError, RankLostError, SettingError, nearest, require_count
+from ..methods import Assembly
+from ..types import Inputs, Progress, Terms
+from .data import Batches, part_of
+
+PRECISIONS = ("32", "bf16-mixed", "16-mixed")
+STRATEGIES = ("auto", "ddp")
+ACCELERATORS = ("auto", "cpu", "cuda", "mps")
+_BROKEN = re.compile("(?i)connection|peer|socket|timed out|nccl|gloo")
+
+
+@dataclass(frozen=True)
+class Devices:
+    """What to train on.
+
+    ``accelerator`` "auto" takes CUDA if there is any, else the CPU. With more than one device each step's batch is
+    shared out among the ranks (DDP), which start as processes of the same script. ``precision`` "32" computes in the
+    network's own dtype; the mixed ones keep the posterior in it and multiply in the lower one. FSDP shards single
+    parameters, but a posterior here is one flat vector that is read as a whole: it is not offered.
+    """
+
+    accelerator: str = "auto"
+    devices: int = 1
+    strategy: str = "auto"
+    precision: str = "32"
+
+    def __post_init__(self) -> None:
+        require_count("devices", "devices", self.devices)
+        for setting, allowed in (("accelerator", ACCELERATORS), ("strategy", STRATEGIES), ("precision", PRECISIONS)):
+            value = getattr(self, setting)
+            if value not in allowed:
+                raise SettingError(f"devices: {setting} = {value!r}; {nearest(str(value), allowed)}")
+
+
+class Engine:
+    """One Fabric, started; every rank has one."""
+
+    def __init__(self, devices: Devices) -> None:
+        # Imported here: it takes most of a second, and who only predicts does not need it.
+        from lightning_fabric import Fabric
+
+        logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+        accelerator = devices.accelerator
+        if accelerator == "auto":
+            accelerator = "cuda" if torch.cuda.is_available() else "cpu"
+        # A strategy is left to Fabric unless it is asked for; one device needs none.
+        strategy = "ddp" if devices.devices > 1 and devices.strategy == "auto" else devices.strategy
+        precision = "32-true" if devices.precision == "32" else devices.precision
+        try:
+            self.fabric = Fabric(
+                accelerator=accelerator,
+                devices=devices.devices,
+                strategy=strategy,
+                precision=precision,  # type: ignore[arg-type]
+            )
+            self.fabric.launch()
+        except (RuntimeError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise SettingError(f"devices: {devices.devices} x {accelerator} cannot be used here ({reason})") from error
+
+    @property
+    def rank(self) -> int:
+        """Which of the processes this is."""
+        return self.fabric.global_rank
+
+    @property
+    def ranks(self) -> int:
+        """How many processes share each step."""
+        return self.fabric.world_size
+
+    @property
+    def device(self) -> torch.device:
+        """Where this rank computes."""
+        return self.fabric.device
+
+    def prepare(self, assembly: Assembly) -> Step:
+        """The assembly's step on these devices."""
+        return Step(self.fabric, assembly)
+
+    def pieces(
+        self, inputs: Inputs, targets: Tensor, at: Progress, batches: Batches, accumulate: int
+    ) -> Iterator[Piece]:
+        """This rank's share of a batch, cut into at most ``accumulate`` pieces.
+
+        With n_p of the examples in a piece, R ranks that DDP averages over and A pieces on this rank, the total of a
+        piece is (R n_p M / N) mean NLL + (1 / A) KL term: summed over pieces and averaged over ranks this is the
+        objective of the batch, whatever the sizes. A rank without an example looks at one that counts for nothing, so
+        that its KL, and every exchange between ranks, still takes place.
+        """
+        size = len(targets)
+        first, last = size * self.rank // self.ranks, size * (self.rank + 1) // self.ranks
+        counts = True
+        if first == last:
+            first, last, counts = 0, 1, False
+        number = min(accumulate, last - first)
+        for index in range(number):
+            start = first + (last - first) * index // number
+            stop = first + (last - first) * (index + 1) // number
+            share = self.ranks * (stop - start) * batches.count / batches.shown if counts else 0.0
+            here = Progress(at.step, at.total_steps, at.batch, at.batches, at.examples, share, 1 / number)
+            yield Piece(*self.placed(part_of(inputs, targets, start, stop)), here, index + 1 == number)
+
+    def placed(self, batch: tuple[Inputs, Tensor]) -> tuple[Inputs, Tensor]:
+        """The batch on this rank's device."""
+        if self.device.type == "cpu":
+            return batch
+        moved: tuple[Inputs, Tensor] = self.fabric.to_device(batch)
+        return moved
+
+    def summed(self, numbers: Tensor) -> Tensor:
+        """The sum over ranks."""
+        if self.ranks == 1:
+            return numbers
+        total = cast(Tensor, self.fabric.all_reduce(numbers.to(self.device), reduce_op="sum"))
+        return total.to(numbers.device)
+
+    def gathered(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """One state for all ranks: each tensor with the ranks on a new first axis."""
+        if self.ranks == 1:
+            return {name: tensor[None] for name, tensor in state.items()}
+        return {n: cast(Tensor, self.fabric.all_gather(t.to(self.device))).cpu() for n, t in state.items()}
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Say what has happened if another rank is gone: its peers learn it from a broken connection."""
+        try:
+            yield
+        except RuntimeError as error:
+            text = " ".join(str(error).split())
+            if self.ranks == 1 or isinstance(error, BayeswellError) or not _BROKEN.search(text):
+                raise
+            note = f"rank {self.rank} has lost another rank ({text:.150})"
+            raise RankLostError(f"{note}; the last checkpoint is as it was: start again to go on from it") from error
+
+    def wait(self) -> None:
+        """Until every rank is here."""
+        if self.ranks > 1:
+            self.fabric.barrier()
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Part of a batch on its device, what it counts for, and whether it is the last of its step."""
+
+    inputs: Inputs
+    targets: Tensor
+    at: Progress
+    last: bool
+
+
+class Step:
+    """One evaluation of the objective and its gradient, under the precision and strategy of a Fabric."""
+
+    def __init__(self, fabric: Any, assembly: Assembly) -> None:
+        self.fabric = fabric
+        self.module = _Evaluation(assembly.objective, assembly.model)
+        with warnings.catch_warnings():
+            # Fabric tells that the module is in evaluation mode, or that it has parameters it will not train.
+            warnings.simplefilter("ignore", UserWarning)
+            self.wrapped = fabric.setup_module(self.module, move_to_device=False)
+        self.optimizer = fabric.setup_optimizers(assembly.optimizer)
+
+    def gradient(self, piece: Piece, generator: torch.Generator | None) -> Terms:
+        """Add the piece's gradient to the parameters'; ranks average theirs after the last piece."""
+        self.module.at, self.module.generator = piece.at, generator
+        with self._synchronised(piece.last):
+            total = self.wrapped(piece.inputs, piece.targets)
+            self.fabric.backward(total)
+        assert self.module.terms is not None
+        return self.module.terms
+
+    def unscale(self) -> bool:
+        """Undo the loss scaling of 16-mixed; whether a gradient that overflowed is skipped by the step itself."""
+        precision = self.fabric.strategy.precision
+        if getattr(precision, "scaler", None) is None:
+            return False
+        precision.unscale_gradients(self.optimizer.optimizer)
+        return True
+
+    def _synchronised(self, last: bool) -> AbstractContextManager[Any]:
+        context: AbstractContextManager[Any] = self.fabric.no_backward_sync(self.wrapped, enabled=not last)
+        return context
+
+    def state_dict(self) -> dict[str, Any]:
+        """The loss scale of 16-mixed; else nothing."""
+        state: dict[str, Any] = self.fabric.strategy.precision.state_dict()
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The inverse of ``state_dict``."""
+        self.fabric.strategy.precision.load_state_dict(dict(state))
+
+
+class _Evaluation(nn.Module):
+    """The objective as a module with one forward: what DDP and autocast can wrap.
+
+    Only the total goes out that way (wrappers convert what they return); the terms are left behind on the module.
+    """
+
+    def __init__(self, objective: Any, model: nn.Module) -> None:
+        super().__init__()
+        self.objective, self.model = objective, model
+        self.at: Progress | None = None
+        self.generator: torch.Generator | None = None
+        self.terms: Terms | None = None
+
+    def forward(self, inputs: Inputs, targets: Tensor) -> Tensor:
+        self.terms = self.objective(self.model, inputs, targets, at=self.at, generator=self.generator)
+        return self.terms.total

@@ -1,0 +1,95 @@
+"""A progress bar: where training stands, how fast it is, when it will be done, and what it has learned."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from .records import EpochRecord
+from .run import Callback, Run
+
+_REFRESH_SECONDS = 0.1
+
+
+def wants_progress(asked: bool | None) -> bool:
+    """What was asked for; else whether a person is looking at a terminal."""
+    return sys.stderr.isatty() if asked is None else asked
+
+
+class ProgressBar(Callback):
+    """A bar of rich on a terminal; plain lines, one an epoch, where the output goes to a file."""
+
+    def __init__(self, label: str = "") -> None:
+        self.label = label
+        self._bar: Any = None
+        self._task: Any = None
+        self._shown_at = 0.0
+        self._began, self._began_step = 0.0, 0
+        self._numbers = ""
+
+    def start(self, run: Run) -> None:
+        self._began, self._began_step = time.monotonic(), run.step
+        if sys.stderr.isatty():
+            self._bar = _bar()
+            self._bar.start()
+            self._task = self._bar.add_task(self._name(run), total=run.total_steps, completed=run.step, numbers="")
+
+    def after_step(self, run: Run) -> None:
+        now = time.monotonic()
+        if self._bar is not None and now - self._shown_at > _REFRESH_SECONDS:
+            self._shown_at = now
+            examples = float(run.sums[4])
+            if examples:
+                score = "" if run.score_name is None else f" {run.score_name} {_score(run, examples):.4f}"
+                kl = float(run.sums[1]) / max(1, run.batch)
+                self._numbers = f"nll {float(run.sums[2]) / examples:.4f} kl {kl:.4g}{score}"
+            self._bar.update(self._task, completed=run.step, numbers=f"{self._numbers} · {self._rate(run)}")
+
+    def after_epoch(self, run: Run, record: EpochRecord) -> None:
+        scores = "".join(f" {name} {value:.4f}" for name, value in record.scores.items())
+        held_out = "".join(f" {name} {value:.4f}" for name, value in record.validation.items())
+        numbers = f"nll {record.nll:.4f} kl {record.kl:.4g}{scores}" + (f" | validation{held_out}" if held_out else "")
+        if self._bar is None:
+            left = (run.total_steps - run.step) * (time.monotonic() - self._began)
+            seconds = left / max(1, run.step - self._began_step)
+            where = f"{self._name(run)}: epoch {record.epoch + 1}/{run.epochs}"
+            print(f"{where} {numbers} ({self._rate(run)}, {_clock(seconds)} left)", file=sys.stderr, flush=True)  # noqa: T201
+
+    def end(self, run: Run) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the terminal as it should be; also after an error."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _name(self, run: Run) -> str:
+        member = f" {run.member + 1}/{run.members}" if run.members > 1 else ""
+        return f"{self.label or run.assembly.method.name}{member}"
+
+    def _rate(self, run: Run) -> str:
+        rate = (run.step - self._began_step) / max(1e-9, time.monotonic() - self._began)
+        return f"{rate:.3g} steps/s"
+
+
+def _bar() -> Any:
+    # Imported here: it takes a tenth of a second, and only a terminal needs it.
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeRemainingColumn(),
+        TextColumn("{task.fields[numbers]}"), console=Console(stderr=True), refresh_per_second=5,
+    )  # fmt: skip
+
+
+def _score(run: Run, examples: float) -> float:
+    mean = float(run.sums[3]) / examples
+    return mean**0.5 if run.score_name == "rmse" else mean
+
+
+def _clock(seconds: float) -> str:
+    whole = int(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"

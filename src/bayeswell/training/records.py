@@ -1,0 +1,52 @@
+"""What a run has learned of itself, epoch by epoch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """One epoch: means over it, learning rates at its end, and what validation found after it.
+
+    ``total`` and ``kl`` are means over steps, ``nll`` and ``scores`` (accuracy, or rmse) over training examples as they
+    were met, with the weights of the moment. ``std_ratio`` is posterior std / prior std at the end.
+    """
+
+    epoch: int
+    total: float
+    nll: float
+    kl: float
+    std_ratio: float
+    scores: Mapping[str, float] = field(default_factory=dict)
+    rates: Mapping[str, float] = field(default_factory=dict)
+    validation: Mapping[str, float] = field(default_factory=dict)
+
+    def as_state(self) -> dict[str, Any]:
+        """Plain data from which ``EpochRecord(**state)`` is the same again."""
+        return dataclasses.asdict(self)
+
+    def values(self) -> dict[str, float]:
+        """All numbers by one name each, as they stand in a metrics file: ``validation.nll``, ``lr.means``, ..."""
+        return {
+            "total": self.total,
+            "nll": self.nll,
+            "kl": self.kl,
+            **self.scores,
+            "std_ratio": self.std_ratio,
+            **{f"lr.{name}": rate for name, rate in self.rates.items()},
+            **{f"validation.{name}": value for name, value in self.validation.items()},
+        }
+
+
+@dataclass
+class History:
+    """The records of all epochs so far."""
+
+    epochs: list[EpochRecord] = field(default_factory=list)
+
+
+Watcher = Callable[[EpochRecord], None]

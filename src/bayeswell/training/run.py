@@ -1,0 +1,149 @@
+"""One run while it is under way: where it stands, what it has seen, and how to go on from there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import FileError
+from ..methods import Assembly
+from ..types import Progress, Terms
+from .data import Batches
+from .engine import Engine, Step
+from .records import EpochRecord, History
+from .scores import batch_score, score_name
+from .streams import Streams
+
+
+class Callback:
+    """What a user may hang into training: override what is needed; each is called on every rank.
+
+    A callback that keeps anything between calls gives it by ``state_dict`` (tensors and plain data), so that a run
+    that was cut off goes on as if it had not been.
+    """
+
+    def start(self, run: Run) -> None:
+        """Before the first step of a run, also of one that goes on."""
+
+    def after_step(self, run: Run) -> None:
+        """After a step was taken; ``run.step`` counts it."""
+
+    def after_epoch(self, run: Run, record: EpochRecord) -> None:
+        """After an epoch and its validation."""
+
+    def end(self, run: Run) -> None:
+        """After the last step."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is needed to go on."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The inverse of ``state_dict``."""
+
+
+@dataclass
+class Run:
+    """The state of one member's training; only the loop changes it. ``stop(reason)`` ends it after this epoch."""
+
+    assembly: Assembly
+    batches: Batches
+    epochs: int
+    streams: Streams
+    engine: Engine
+    callbacks: Sequence[Callback] = ()
+    member: int = 0
+    members: int = 1
+    accumulate: int = 1
+    history: History = field(default_factory=History)
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    stopped: str = ""
+    sums: Tensor = field(default_factory=lambda: torch.zeros(5, dtype=torch.float64))
+
+    def __post_init__(self) -> None:
+        self.one_step: Step = self.engine.prepare(self.assembly)
+        self.score_name = score_name(self.assembly.likelihood)
+
+    @property
+    def total_steps(self) -> int:
+        """How many steps are planned."""
+        return self.epochs * self.batches.count
+
+    @property
+    def at(self) -> Progress:
+        """Where the next step stands."""
+        return Progress(self.step, self.total_steps, self.batch, self.batches.count, self.batches.shown)
+
+    def stop(self, reason: str) -> None:
+        """End training after this epoch."""
+        self.stopped = reason
+
+    def count(self, terms: Terms, targets: Tensor, at: Progress) -> None:
+        """Add what a piece has shown to the sums of the epoch: total, kl, nll, score (over examples), examples."""
+        examples = len(targets) if at.nll_share else 0
+        values = torch.stack([terms.total.detach(), at.kl_share * terms.kl, examples * terms.nll]).double().cpu()
+        self.sums[:3] += values
+        self.sums[3] += batch_score(self.assembly.likelihood, terms.outputs, targets) if examples else 0.0
+        self.sums[4] += examples
+
+    def close_epoch(self, validation: Mapping[str, float]) -> EpochRecord:
+        """The record of the epoch that has just ended; the next begins."""
+        total, kl, nll, score, examples = self.engine.summed(self.sums).tolist()
+        steps = self.batches.count * self.engine.ranks
+        if self.score_name == "rmse":
+            score = (score / examples) ** 0.5 * examples
+        rates = {group["name"]: float(group["lr"]) for group in self.assembly.optimizer.param_groups}
+        record = EpochRecord(
+            epoch=self.epoch,
+            total=total / steps,
+            nll=nll / examples,
+            kl=kl / steps,
+            std_ratio=self.assembly.model.std_ratio(),
+            scores={} if self.score_name is None else {self.score_name: score / examples},
+            rates=rates,
+            validation=dict(validation),
+        )
+        self.history.epochs.append(record)
+        self.epoch, self.batch = self.epoch + 1, 0
+        self.sums.zero_()
+        return record
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything from which the run goes on bit for bit; every rank must call it."""
+        streams = self.engine.gathered(self.streams.state_dict())
+        sums = self.engine.gathered({"sums": self.sums})["sums"]
+        return {
+            "member": self.member,
+            "position": [self.epoch, self.batch, self.step],
+            "stopped": self.stopped,
+            "sums": sums,
+            "streams": streams,
+            "history": [record.as_state() for record in self.history.epochs],
+            "assembly": self.assembly.state_dict(),
+            "precision": self.one_step.state_dict(),
+            "callbacks": [callback.state_dict() for callback in self.callbacks],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The inverse of ``state_dict``, for a run of the same settings."""
+        rank, ranks = self.engine.rank, len(state["sums"])
+        if ranks != self.engine.ranks:
+            raise FileError(f"the checkpoint is of {ranks} ranks, this run has {self.engine.ranks}")
+        if len(state["callbacks"]) != len(self.callbacks):
+            raise FileError("the checkpoint is of a run with other callbacks")
+        self.epoch, self.batch, self.step = state["position"]
+        self.stopped = state["stopped"]
+        self.sums = state["sums"][rank].clone()
+        self.history.epochs = [EpochRecord(**record) for record in state["history"]]
+        self.assembly.load_state_dict(state["assembly"])
+        self.one_step.load_state_dict(state["precision"])
+        for callback, own in zip(self.callbacks, state["callbacks"], strict=True):
+            callback.load_state_dict(own)
+        # Copies: torch's generators take no view into the middle of a tensor (2.13 crashes on one).
+        self.streams.load_state_dict({name: tensor[rank].clone() for name, tensor in state["streams"].items()})

@@ -1,0 +1,164 @@
+"""A run on disk: its settings, its log, its checkpoints and its result, in one folder that survives.
+
+``config.json``    everything that decides the run, with versions and fingerprints of the data and the network
+``metrics.jsonl``  one line an epoch; the same bytes whether or not the run was ever cut off
+``checkpoints/``   the last two states, each a bundle with checksums
+``model/``         the trained model
+``result.json``    what came out
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import FileError, SettingError
+from ..persistence import JSON, LineLog, read_document, write_document
+from .checkpoints import Checkpoints
+from .records import EpochRecord
+from .run import Callback, Run
+from .signals import Interrupted, StopSignals
+
+CONFIG, METRICS, RESULT, MODEL, CHECKPOINTS = "config.json", "metrics.jsonl", "result.json", "model", "checkpoints"
+
+
+class RunFolder:
+    """The files of one run. ``problem`` is kept with the settings: what a command needs to make the run again."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        problem: Mapping[str, JSON] | None = None,
+        resume: bool = False,
+        force: bool = False,
+        checkpoint_steps: int | None = None,
+        checkpoint_seconds: float = 30.0,
+    ) -> None:
+        self.path = Path(path)
+        self.problem = dict(problem or {})
+        self.resume, self.force = resume, force
+        self.checkpoint_steps, self.checkpoint_seconds = checkpoint_steps, checkpoint_seconds
+        self.checkpoints = Checkpoints(self.path / CHECKPOINTS)
+
+    def open(self, settings: Mapping[str, JSON], *, writes: bool = True) -> None:
+        """Begin a run of these settings here, or find that the one here is the same and may go on."""
+        wanted = {**settings, "problem": self.problem}
+        if (self.path / CONFIG).exists():
+            if not self.resume:
+                raise FileError(
+                    f"{str(self.path)!r} already holds a run; go on with it (resume=True, or `bayeswell resume`), or "
+                    "choose another folder"
+                )
+            changes = differences(read_document(self.path / CONFIG), wanted)
+            if changes and not self.force:
+                raise SettingError(
+                    f"the run in {str(self.path)!r} was begun otherwise: {'; '.join(changes)}; use force to go on"
+                )
+            return
+        if not writes:
+            return
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileError(f"cannot make the folder {str(self.path)!r}: {error.strerror or error}") from error
+        if any(not entry.name.startswith(".") for entry in self.path.iterdir()):
+            raise FileError(f"{str(self.path)!r} is not empty and holds no run; choose another folder")
+        write_document(self.path / CONFIG, wanted)
+
+    def config(self) -> dict[str, Any]:
+        """The settings the run was begun with."""
+        return read_document(self.path / CONFIG)
+
+    def result(self) -> dict[str, Any] | None:
+        """What came out, if the run is finished."""
+        return read_document(self.path / RESULT) if (self.path / RESULT).exists() else None
+
+    def write_result(self, record: Mapping[str, JSON]) -> None:
+        """Say that the run is finished, and what came out."""
+        write_document(self.path / RESULT, record)
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Each setting that differs, by name, with both values."""
+    found = []
+    for key in sorted({*old, *new}):
+        before, after = old.get(key), _as_json(new.get(key))
+        if isinstance(before, dict) and isinstance(after, dict):
+            found += differences(before, after, f"{prefix}{key}.")
+        elif before != after:
+            found.append(f"{prefix}{key} was {before!r}, is now {after!r}")
+    return found
+
+
+def _as_json(value: Any) -> Any:
+    """As it would come back from a file."""
+    if isinstance(value, Mapping):
+        return {key: _as_json(part) for key, part in value.items()}
+    return [_as_json(part) for part in value] if isinstance(value, tuple | list) else value
+
+
+class MetricsLog(Callback):
+    """One line for each epoch in ``metrics.jsonl``; a run that goes on first cuts off what it will write again."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.log = LineLog(folder.path / METRICS)
+
+    def after_epoch(self, run: Run, record: EpochRecord) -> None:
+        if run.engine.rank == 0:
+            self.log.append({"member": run.member, "epoch": record.epoch, "step": run.step, **record.values()})
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"size": self.log.size}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.log.cut(state["size"])
+
+
+class Checkpointer(Callback):
+    """Save the state when it is due: every so many steps or seconds, at the end, and when a signal asks to stop.
+
+    When to save does not change what is learned, so the clock may decide. Must come after all callbacks that have a
+    state; ``finished`` is what the members before this one have left.
+    """
+
+    def __init__(self, folder: RunFolder, signals: StopSignals, finished: list[dict[str, Any]]) -> None:
+        self.folder, self.signals, self.finished = folder, signals, finished
+        self.saved_at = time.monotonic()
+
+    def start(self, run: Run) -> None:
+        self.saved_at = time.monotonic()
+
+    def after_step(self, run: Run) -> None:
+        steps = self.folder.checkpoint_steps
+        if steps is None:
+            due = time.monotonic() - self.saved_at > self.folder.checkpoint_seconds
+        else:
+            due = run.step % steps == 0
+        asked = self.signals.received or 0
+        if run.engine.ranks > 1:  # a signal may reach one rank only, and every rank has a clock of its own
+            told = [asked == signal.SIGTERM, asked == signal.SIGINT, due and run.engine.rank == 0]
+            terminate, interrupt, due = (run.engine.summed(torch.tensor(told, dtype=torch.float64)) > 0).tolist()
+            asked = signal.SIGTERM if terminate else signal.SIGINT if interrupt else 0
+        if asked or due:
+            self.save(run)
+        if asked:
+            note = f"stopped by signal {asked} after step {run.step}; the state is saved: resume to go on"
+            raise Interrupted(asked, note)
+
+    def end(self, run: Run) -> None:
+        self.save(run)
+
+    def save(self, run: Run) -> None:
+        """Write a checkpoint of this moment; every rank must call it."""
+        state = run.state_dict()
+        if run.engine.rank == 0:
+            self.folder.checkpoints.save(run.member, run.step + run.epoch, {"run": state, "finished": self.finished})
+        self.saved_at = time.monotonic()
+        run.engine.wait()

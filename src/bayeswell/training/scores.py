@@ -1,0 +1,70 @@
+"""The one number beside the loss that people look at while a network trains, and what validation measures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..likelihoods import ClassLikelihood, RealLikelihood
+from ..metrics import accuracy, brier, ece, gaussian_nll, nll, rmse
+from ..predictive import ClassPrediction, RealPrediction, predict
+from ..types import Inputs
+
+Validation = Callable[[Any, Any], dict[str, float]]
+"""(model, likelihood) -> numbers by name."""
+
+
+def score_name(likelihood: Any) -> str | None:
+    """ "accuracy" for classes, "rmse" for real numbers."""
+    return (
+        "accuracy"
+        if isinstance(likelihood, ClassLikelihood)
+        else "rmse"
+        if isinstance(likelihood, RealLikelihood)
+        else None
+    )
+
+
+def batch_score(likelihood: Any, outputs: Any, targets: Tensor) -> float:
+    """The sum over a batch of hits (a share of the labels, if an example has several), or of squared errors."""
+    if not isinstance(outputs, Tensor):
+        return 0.0
+    with torch.no_grad():
+        if isinstance(likelihood, ClassLikelihood):
+            guesses = likelihood.class_probabilities(outputs.detach()).argmax(-1)
+            hits = guesses.reshape(-1) == targets.reshape(-1)
+            return float(hits.double().mean()) * len(targets)
+        if isinstance(likelihood, RealLikelihood):
+            mean = likelihood.mean_and_variance(outputs.detach())[0]
+            errors = mean.reshape(-1).double() - targets.reshape(-1)
+            return float(errors.square().mean()) * len(targets)
+    return 0.0
+
+
+def measure(prediction: ClassPrediction | RealPrediction, targets: Tensor) -> dict[str, float]:
+    """The usual numbers of a prediction."""
+    if isinstance(prediction, ClassPrediction):
+        p = prediction.probabilities
+        return {
+            "accuracy": accuracy(p, targets),
+            "nll": nll(p, targets),
+            "ece": ece(p, targets),
+            "brier": brier(p, targets),
+        }
+    shaped = targets.reshape(prediction.mean.shape)
+    return {
+        "rmse": rmse(prediction.mean, shaped),
+        "nll": gaussian_nll(prediction.mean, prediction.std.square(), shaped),
+    }
+
+
+def validation_on(inputs: Inputs, targets: Tensor, *, draws: int, batch_size: int = 1000) -> Validation:
+    """Measure the model of the moment (for averages and samplers: the point they are at) on held-out data."""
+
+    def validate(model: Any, likelihood: Any) -> dict[str, float]:
+        return measure(predict(model, inputs, likelihood, draws=draws, batch_size=batch_size, seed=0), targets)
+
+    return validate

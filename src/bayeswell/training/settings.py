@@ -1,0 +1,63 @@
+"""Everything that decides a run, as plain data: to be kept with it, and compared before it goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..methods import Method
+from ..persistence import JSON
+from ..version import __version__
+from .data import sha256_of
+
+_FORMAT = 1
+
+
+def plain_settings(
+    method: Method, likelihood: Any, net: nn.Module, data_fingerprint: str, **others: Any
+) -> dict[str, JSON]:
+    """Method, likelihood, fingerprints of network and data, versions, and the rest by name."""
+
+    return {
+        "format": _FORMAT,
+        "versions": {"bayeswell": __version__, "torch": torch.__version__, "python": platform.python_version()},
+        "method": plain(method),
+        "likelihood": plain(likelihood),
+        "network": network_fingerprint(net),
+        "data": data_fingerprint,
+        **{name: plain(value) for name, value in others.items()},
+    }
+
+
+def network_fingerprint(net: nn.Module) -> str:
+    """SHA-256 of the network's structure as it prints itself, and of all its numbers."""
+    return sha256_of((repr(net), dict(net.state_dict())))
+
+
+def plain(value: Any) -> JSON:
+    """Settings as JSON: parts by name and settings; what has no plain form by the name of its kind."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(part) for part in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        settings = {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {"name": str(getattr(value, "name", type(value).__name__)), **settings}
+    named = value if isinstance(value, type) or callable(value) else type(value)
+    state = {key: plain(part) for key, part in vars(value).items()} if _is_simple(value) else {}
+    return {"kind": getattr(named, "__qualname__", type(value).__qualname__), **state}
+
+
+def _is_simple(value: Any) -> bool:
+    """Whether an object's attributes are all plain: then they describe it."""
+    attributes = getattr(value, "__dict__", {})
+    return not callable(value) and all(
+        part is None or isinstance(part, bool | int | float | str) for part in attributes.values()
+    )

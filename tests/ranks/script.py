@@ -1,0 +1,47 @@
+"""What one rank of a run on several runs: started by the tests, and by Fabric for the other ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import bayeswell as bw
+
+warnings.simplefilter("ignore")
+torch.set_num_threads(1)
+settings = json.loads(sys.argv[1])
+folder = Path(settings["folder"])
+
+
+class Pause(bw.Callback):
+    """Tells which process it is, and waits: long enough to be killed."""
+
+    def after_step(self, run: bw.Run) -> None:
+        if settings.get("pause") and run.step == 7 and run.engine.rank == 1:
+            folder.with_name(f"{folder.name}.rank{run.engine.rank}").write_text(str(os.getpid()))
+            time.sleep(60)
+
+
+generator = torch.Generator().manual_seed(0)
+x = torch.randn(53, 4, generator=generator)
+torch.manual_seed(1)
+net = nn.Sequential(nn.Linear(4, 12), nn.Tanh(), nn.Linear(12, 3))
+try:
+    result = bw.fit(
+        net, (x, x[:, :3].argmax(1)), settings["method"], epochs=3, batch_size=9, seed=3, rate="constant",
+        accumulate=settings.get("accumulate", 1),
+        devices=bw.Devices(accelerator="cpu", devices=settings["ranks"], precision=settings.get("precision", "32")),
+        stepper={"name": "sgd", "lr": 0.1, "momentum": 0.0}, callbacks=[Pause()],
+        folder=bw.RunFolder(folder, resume=True, checkpoint_steps=4),
+    )  # fmt: skip
+except bw.BayeswellError as error:
+    print(error, file=sys.stderr)
+    sys.exit(getattr(error, "exit_code", 1))
+result.save(folder.with_name(f"{folder.name}.model{os.environ.get('LOCAL_RANK', 0)}"))

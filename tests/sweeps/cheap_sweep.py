@@ -1,0 +1,32 @@
+"""A sweep as a program, so that it can be killed: ``python -m sweeps.cheap_sweep FOLDER LOG --trials 12 --workers 3``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from bayeswell.sweeps import join_sweep, run_sweep
+
+from sweeps.sleeper import SPACE, Sleeper
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder")
+    parser.add_argument("log")
+    parser.add_argument("--trials", type=int, default=12)
+    parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=0.1)
+    parser.add_argument("--join", action="store_true")
+    given = parser.parse_args()
+    function = Sleeper(given.log, given.seconds)
+    if given.join:
+        join_sweep(function, given.folder, workers=given.workers)
+    else:
+        run_sweep(
+            function, SPACE, given.folder, trials=given.trials, workers=given.workers, sampler="random", seed=3
+        )  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

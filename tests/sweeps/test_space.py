@@ -1,0 +1,75 @@
+"""The ranges of a sweep, as people write them."""
+
+from __future__ import annotations
+
+import pytest
+from bayeswell.errors import SettingError
+from bayeswell.sweeps import Choices, Range, parse_space
+from bayeswell.sweeps.space import check_space
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def test_every_kind_of_range_is_read() -> None:
+    space = parse_space(
+        ["stepper.lr = 1e-4:1e-1:log", "posterior.rank=1:8", "method.prior.std=0.5:2", "temperature=0.01,0.1,1", "k=1:64:log"]
+    )
+    assert space == {
+        "stepper.lr": Range(1e-4, 0.1, log=True),
+        "posterior.rank": Range(1, 8, whole=True),
+        "method.prior.std": Range(0.5, 2.0),
+        "temperature": Choices((0.01, 0.1, 1)),
+        "k": Range(1, 64, log=True, whole=True),
+    }
+    assert isinstance(space["posterior.rank"].low, int)
+    assert parse_space(["likelihood.learned=true,false", "model=mlp,lenet"]) == {
+        "likelihood.learned": Choices((True, False)),
+        "model": Choices(("mlp", "lenet")),
+    }
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["stepper.lr"], "no '='"),
+        (["=1:2"], "'' is not the name of a setting"),
+        (["a b=1:2"], "'a b' is not the name"),
+        (["../x=1:2"], "'../x' is not the name"),
+        (["lr=1"], "a single value is a setting"),
+        (["lr="], "a single value is a setting"),
+        (["lr=1:2:3:4"], "write name=low:high"),
+        (["lr=1:2:lin"], "'lin' is unknown; allowed after the second ':' is log"),
+        (["lr=a:b"], "both ends must be numbers"),
+        (["lr=:1"], "both ends must be numbers"),
+        (["lr=2:1"], "the low end must be below the high end"),
+        (["lr=1:1"], "the low end must be below the high end"),
+        (["lr=0:1:log"], "on the log scale the low end must be above 0"),
+        (["lr=nan:1"], "both ends must be finite"),
+        (["lr=0.1:inf"], "both ends must be finite"),
+        (["lr=1,,2"], "a choice is empty"),
+        (["lr=1,1"], "a choice is given twice"),
+        (["lr=1,inf"], "choices must be finite"),
+        (["lr=1:2", "lr=3:4"], "'lr' is given twice"),
+        (["a=x,y", "a.b=3:4"], "'a' and 'a.b' cannot both vary"),
+        ([], "nothing to vary"),
+    ],
+)
+def test_a_bad_range_is_refused_in_one_line(texts: list[str], said: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        parse_space(texts)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+numbers = st.one_of(st.integers(-(10**6), 10**6), st.floats(-1e6, 1e6))
+
+
+@given(low=numbers, high=numbers, log=st.booleans())
+def test_the_text_of_a_range_gives_the_range_again(low: float, high: float, log: bool) -> None:
+    if low >= high or (log and low <= 0):
+        return
+    whole = isinstance(low, int) and isinstance(high, int)
+    found = Range(low, high, log, whole)
+    again = check_space({"x": found})["x"]
+    assert again == found
+    assert again.whole == whole

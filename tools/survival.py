@@ -1,0 +1,164 @@
+"""Break runs in every way that a machine may, and see that nothing is lost.
+
+    python tools/survival.py kills --count 50     kill -9 at random moments, saves included; must end bit for bit alike
+    python tools/survival.py damage --count 500   random bit flips and truncations of checkpoints; none may pass
+
+The tests use the same functions with small counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import bayeswell as bw
+from bayeswell.training.run_folder import METRICS
+
+METHODS = ("bbb", "swag", "hwa", "sgld", "f-sgvb")
+KILLS_PER_RUN = 5
+
+
+def train(folder: Path, method: str) -> None:
+    """A short run on digits with dropout and shuffling, a checkpoint after every second step."""
+    warnings.simplefilter("ignore")
+    inputs, targets = digits()
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 24), nn.ReLU(), nn.Dropout(0.1), nn.Linear(24, 10))
+    where = bw.RunFolder(folder, resume=True, checkpoint_steps=2)
+    result = bw.fit(net, (inputs, targets), method, epochs=8, batch_size=200, folder=where, progress=False)
+    result.save(folder / "model")
+
+
+def digits() -> tuple[Tensor, Tensor]:
+    """The training part of the digits data."""
+    from bayeswell.datasets import digits as load
+
+    split = load()
+    return split.train_inputs, split.train_targets
+
+
+def outcome(folder: Path) -> dict[str, bytes]:
+    """The bytes of the metrics, of the newest checkpoint and of the model, by name."""
+    newest = bw.RunFolder(folder).checkpoints.paths()[-1]
+    files = [folder / METRICS, *sorted(newest.iterdir()), *sorted((folder / "model").iterdir())]
+    return {
+        f"{path.parent.name}/{path.name}" if path.parent != folder else path.name: path.read_bytes() for path in files
+    }
+
+
+def kill_at_random(
+    folder: Path, method: str, kills: int, seconds: float, rng: random.Random, work: Callable[[Path, str], None] = train
+) -> int:
+    """Run to the end, killed ``kills`` times on the way at random moments; how many kills hit a running process."""
+    # Forked: a process that has to import torch first would spend its life importing.
+    context = multiprocessing.get_context("fork")
+    hits = 0
+    for _ in range(kills):
+        process = context.Process(target=work, args=(folder, method))
+        process.start()
+        process.join(rng.uniform(0, seconds))
+        if process.is_alive() and process.pid is not None:
+            os.kill(process.pid, signal.SIGKILL)
+            hits += 1
+        process.join()
+    process = context.Process(target=work, args=(folder, method))
+    process.start()
+    process.join()
+    if process.exitcode != 0:
+        raise RuntimeError(f"{method}: the run that went on ended with code {process.exitcode}")
+    return hits
+
+
+def whole_run(folder: Path, method: str) -> tuple[dict[str, bytes], float]:
+    """What a run that is never cut off ends with, and how long it takes."""
+    began = time.monotonic()
+    kill_at_random(folder, method, 0, 0.0, random.Random(0))
+    return outcome(folder), time.monotonic() - began
+
+
+def damage(data: bytes, rng: random.Random, kind: str) -> bytes:
+    """The bytes with one random bit flipped ("flip"), or cut at a random length ("cut")."""
+    if kind == "cut":
+        return data[: rng.randrange(len(data))]
+    changed = bytearray(data)
+    place = rng.randrange(8 * len(data))
+    changed[place // 8] ^= 1 << (place % 8)
+    return bytes(changed)
+
+
+def silent_damages(folder: Path, count: int, kind: str, rng: random.Random) -> int:
+    """Damage one random file of the newest checkpoint ``count`` times; how often it was read as if nothing were."""
+    checkpoints = bw.RunFolder(folder).checkpoints
+    older, newest = checkpoints.paths()[-2:]
+    good = _state_of(checkpoints, older)
+    silent = 0
+    for _ in range(count):
+        kept = folder / "kept"
+        shutil.copytree(newest, kept)
+        victim = newest / rng.choice(sorted(path.name for path in newest.iterdir()))
+        victim.write_bytes(damage(victim.read_bytes(), rng, kind))
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            found = checkpoints.newest()
+        # Found out, told of, and the checkpoint before it taken instead.
+        told = any(newest.name in str(note.message) for note in said)
+        silent += not (told and found is not None and repr(found) == good)
+        for path in (newest, newest.with_name(f"damaged-{newest.name}")):
+            shutil.rmtree(path, ignore_errors=True)
+        kept.rename(newest)
+    return silent
+
+
+def _state_of(checkpoints: Any, path: Path) -> str:
+    return repr(checkpoints.read(path))
+
+
+def main(arguments: list[str]) -> int:
+    """Run one of the two trials and say what happened."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trial", choices=("kills", "damage"))
+    parser.add_argument("--count", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)  # a process with threads cannot be forked safely
+    rng = random.Random(options.seed)
+    digits()
+    failures = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        if options.trial == "kills":
+            for method in METHODS:
+                expected, seconds = whole_run(Path(scratch, f"{method}-whole"), method)
+                hits = different = runs = 0
+                while hits < options.count:
+                    folder = Path(scratch, f"{method}-{runs}")
+                    hits += kill_at_random(folder, method, KILLS_PER_RUN, 0.5 * seconds, rng)
+                    different += outcome(folder) != expected
+                    runs += 1
+                    shutil.rmtree(folder)
+                failures += different
+                print(f"{method}: {hits} kills in {runs} runs, {different} ended otherwise (seed {options.seed})")
+        else:
+            whole_run(Path(scratch, "run"), "bbb")
+            for kind in ("flip", "cut"):
+                silent = silent_damages(Path(scratch, "run"), options.count, kind, rng)
+                failures += silent
+                print(f"{kind}: {options.count} damaged checkpoints, {silent} silent (seed {options.seed})")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
