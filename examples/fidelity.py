@@ -6,9 +6,11 @@ forward passes: an ensemble of five trains each member for a fifth of the steps,
 much takes half as many.
 
 Samplers come nearest. Mean-field posteriors make the function about twice as uncertain as it is; an ensemble makes it
-four times too sure. Far off are laplace and vl: both fit a bell to the curvature at one point, and draws from it
-leave the neighbourhood in which the network is as curved as there. (With the full covariance and the network
-linearised, laplace has std ratio 1.04.) SWAG's std ratio is a matter of its learning rate: 0.2 to 1.0 over a decade.
+four times too sure. laplace and vl fit a bell to the curvature at one point, which is that of the linearised network,
+and predict through that: draws through the network itself (prediction="sampled") leave the neighbourhood in which it is
+as curved as there, and are four times and twice as far off. (With the full covariance laplace has std ratio 1.04.) vl
+remains the farthest: its penalty draws the mean to where curvature is small. SWAG's std ratio is a matter of its
+learning rate: 0.2 to 1.0 over a decade.
 
     python examples/fidelity.py [method ...]
 """

@@ -188,6 +188,7 @@ def kind(name: str, type_: bytes, link: str = "") -> tarfile.TarInfo:
     [
         tarfile.TarInfo("../evil.txt"),
         tarfile.TarInfo("in/../../evil.txt"),
+        tarfile.TarInfo("in/../inside.txt"),
         tarfile.TarInfo("/evil.txt"),
         tarfile.TarInfo("..\\evil.txt"),
         kind("link", tarfile.SYMTYPE, "../outside"),

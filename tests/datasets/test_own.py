@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from bayeswell.datasets import load_data
+from bayeswell.datasets.own import read_picture
 from bayeswell.errors import BayeswellError, DataError, FileError, SettingError
 
 
@@ -237,6 +238,13 @@ def test_pictures_of_a_folder_for_each_class(tmp_path: Path) -> None:
     assert grey.input_shape == (1, 8, 8)
     # Luma of the second colour: 0.587 * 0.4, rounded to a byte.
     assert float(grey.train[0][grey.train[1] == 1][0, 0, 0, 0]) == pytest.approx(0.2348, abs=0.004)
+
+
+def test_a_picture_keeps_its_rows_and_columns(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image", reason="Pillow, which reads pictures, is not installed")
+    pixels = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
+    image.fromarray(pixels).save(tmp_path / "a.png")
+    np.testing.assert_array_equal(read_picture(tmp_path / "a.png", 2, grey=False), pixels.transpose(2, 0, 1))
 
 
 def test_pictures_with_train_and_test_folders(tmp_path: Path) -> None:

@@ -44,4 +44,4 @@ try:
 except bw.BayeswellError as error:
     print(error, file=sys.stderr)
     sys.exit(getattr(error, "exit_code", 1))
-result.save(folder.with_name(f"{folder.name}.model{os.environ.get('LOCAL_RANK', 0)}"))
+result.save(folder.with_name(f"{folder.name}.model{os.environ.get('LOCAL_RANK', '0')}"))

@@ -113,7 +113,15 @@ def assemble(
     sharp = method.sharpness_part
     stepper = _tempered(resolve_stepper(method.stepper), method.temperature)
     network = net if method.dropout is None else with_drawn_dropout(net, method.dropout_chance)
-    model = bayesian(network, method.posterior, method.prior, method.estimator, where, means=method.means)
+    model = bayesian(
+        network,
+        method.posterior,
+        method.prior,
+        method.estimator,
+        where,
+        means=method.means,
+        prediction=method.prediction,
+    )
     _check(method, model, stepper)
     if sharp is not None:
         sharp.check(model)

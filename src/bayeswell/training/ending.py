@@ -44,7 +44,7 @@ def _one_pass(run: Run) -> Iterator[tuple[Inputs, Tensor]]:
 
 def _average_the_rest(model: BayesianModule, collector: Collector) -> None:
     """Trained parameters without a posterior (BatchNorm's scale and offset) end at their average too."""
-    averages: Mapping[str, Tensor] = getattr(collector, "deterministic", dict)()
+    averages: Mapping[str, Tensor] = collector.deterministic()
     with torch.no_grad():
         for name, value in averages.items():
             model.net.get_parameter(name).copy_(value)
