@@ -31,7 +31,7 @@ def train(run: Run, validate: Validation | None = None) -> History:
             except (DataError, DivergenceError) as error:
                 raise _with_state(type(error)(f"step {at.step}: {error}"), assembly) from error
             assembly.after_backward(run.epoch)
-            require_finite_gradients(assembly, at.step, skips=one_step.unscale())
+            require_finite_gradients(assembly, run.parameters, at.step, skips=one_step.unscale())
             one_step.optimizer.step()
             if collector is not None and assembly.may_collect(at):
                 collector.observe(model, at)
@@ -47,12 +47,13 @@ def train(run: Run, validate: Validation | None = None) -> History:
     return run.history
 
 
-def require_finite_gradients(assembly: Assembly, step: int, *, skips: bool = False) -> None:
+def require_finite_gradients(
+    assembly: Assembly, named: Mapping[str, nn.Parameter], step: int, *, skips: bool = False
+) -> None:
     """Stop before the step if a gradient is not finite, naming the parameter; else clip to the method's norm.
 
     With ``skips`` the step itself leaves out gradients that overflowed (the loss scaling of 16-mixed).
     """
-    named = {**dict(assembly.model.named_parameters()), **dict(assembly.likelihood.named_parameters())}
     gradients = {name: p.grad for name, p in named.items() if p.grad is not None}
     norm = nn.utils.get_total_norm(list(gradients.values()))
     if not bool(norm.isfinite()):

@@ -39,11 +39,11 @@ class ProgressBar(Callback):
         now = time.monotonic()
         if self._bar is not None and now - self._shown_at > _REFRESH_SECONDS:
             self._shown_at = now
-            examples = float(run.sums[4])
+            examples = run.sums[4]
             if examples:
                 score = "" if run.score_name is None else f" {run.score_name} {_score(run, examples):.4f}"
-                kl = float(run.sums[1]) / max(1, run.batch)
-                self._numbers = f"nll {float(run.sums[2]) / examples:.4f} kl {kl:.4g}{score}"
+                kl = run.sums[1] / max(1, run.batch)
+                self._numbers = f"nll {run.sums[2] / examples:.4f} kl {kl:.4g}{score}"
             self._bar.update(self._task, completed=run.step, numbers=f"{self._numbers} · {self._rate(run)}")
 
     def after_epoch(self, run: Run, record: EpochRecord) -> None:
@@ -86,7 +86,7 @@ def _bar() -> Any:
 
 
 def _score(run: Run, examples: float) -> float:
-    mean = float(run.sums[3]) / examples
+    mean = run.sums[3] / examples
     return mean**0.5 if run.score_name == "rmse" else mean
 
 

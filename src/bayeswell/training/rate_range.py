@@ -74,6 +74,7 @@ def rate_range(
         size = {"dataset_size": batches.examples, "batches": batches.count, "epochs": epochs}
         assembly = assemble(chosen, net, likelihood, **size, where=where, generator=noise)
         model, average = assembly.model.train(), 0.0
+        named = {**dict(model.named_parameters()), **dict(assembly.likelihood.named_parameters())}
         base = next(group["base_lr"] for group in assembly.optimizer.param_groups)
         stream = (batch for epoch in range(epochs) for batch in batches.epoch(derive_seed(seed, "order", epoch)))
         for step, (inputs, targets) in zip(range(steps), stream, strict=False):
@@ -84,7 +85,7 @@ def rate_range(
             try:
                 terms = assembly.objective(model, inputs, targets, at=at, generator=noise)
                 terms.total.backward()
-                require_finite_gradients(assembly, step)
+                require_finite_gradients(assembly, named, step)
                 assembly.optimizer.step()
             except (DataError, DivergenceError):
                 if step == 0:

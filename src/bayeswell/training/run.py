@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..errors import FileError
 from ..methods import Assembly
@@ -64,11 +64,14 @@ class Run:
     batch: int = 0
     step: int = 0
     stopped: str = ""
-    sums: Tensor = field(default_factory=lambda: torch.zeros(5, dtype=torch.float64))
+    sums: list[float] = field(default_factory=lambda: [0.0] * 5)
 
     def __post_init__(self) -> None:
         self.one_step: Step = self.engine.prepare(self.assembly)
         self.score_name = score_name(self.assembly.likelihood)
+        likelihood = self.assembly.likelihood
+        learned = dict(likelihood.named_parameters()) if isinstance(likelihood, nn.Module) else {}
+        self.parameters: dict[str, nn.Parameter] = {**dict(self.assembly.model.named_parameters()), **learned}
 
     @property
     def total_steps(self) -> int:
@@ -87,14 +90,15 @@ class Run:
     def count(self, terms: Terms, targets: Tensor, at: Progress) -> None:
         """Add what a piece has shown to the sums of the epoch: total, kl, nll, score (over examples), examples."""
         examples = len(targets) if at.nll_share else 0
-        values = torch.stack([terms.total.detach(), at.kl_share * terms.kl, examples * terms.nll]).double().cpu()
-        self.sums[:3] += values
-        self.sums[3] += batch_score(self.assembly.likelihood, terms.outputs, targets) if examples else 0.0
-        self.sums[4] += examples
+        # One transfer for all three numbers, and plain floats to add up: this runs once a step.
+        total, nll, kl = torch.stack([terms.total.detach(), terms.nll, terms.kl]).tolist()
+        score = batch_score(self.assembly.likelihood, terms.outputs, targets) if examples else 0.0
+        for index, value in enumerate((total, at.kl_share * kl, examples * nll, score, examples)):
+            self.sums[index] += value
 
     def close_epoch(self, validation: Mapping[str, float]) -> EpochRecord:
         """The record of the epoch that has just ended; the next begins."""
-        total, kl, nll, score, examples = self.engine.summed(self.sums).tolist()
+        total, kl, nll, score, examples = self.engine.summed(self._sums()).tolist()
         steps = self.batches.count * self.engine.ranks
         if self.score_name == "rmse":
             score = (score / examples) ** 0.5 * examples
@@ -111,13 +115,16 @@ class Run:
         )
         self.history.epochs.append(record)
         self.epoch, self.batch = self.epoch + 1, 0
-        self.sums.zero_()
+        self.sums = [0.0] * 5
         return record
+
+    def _sums(self) -> Tensor:
+        return torch.tensor(self.sums, dtype=torch.float64)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which the run goes on bit for bit; every rank must call it."""
         streams = self.engine.gathered(self.streams.state_dict())
-        sums = self.engine.gathered({"sums": self.sums})["sums"]
+        sums = self.engine.gathered({"sums": self._sums()})["sums"]
         return {
             "member": self.member,
             "position": [self.epoch, self.batch, self.step],
@@ -139,7 +146,7 @@ class Run:
             raise FileError("the checkpoint is of a run with other callbacks")
         self.epoch, self.batch, self.step = state["position"]
         self.stopped = state["stopped"]
-        self.sums = state["sums"][rank].clone()
+        self.sums = state["sums"][rank].tolist()
         self.history.epochs = [EpochRecord(**record) for record in state["history"]]
         self.assembly.load_state_dict(state["assembly"])
         self.one_step.load_state_dict(state["precision"])
