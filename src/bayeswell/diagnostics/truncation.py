@@ -1,0 +1,162 @@
+"""Low rank after training: a mean-field posterior whose matrices of stds are cut to rank k, and what that costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import CompositionError, SettingError, require_between, require_count
+from ..lifting import BayesianModule
+from ..metrics import accuracy, gaussian_nll, nll, rmse
+from ..metrics.classification import NLL_FLOOR
+from ..posteriors import MeanField, MeanFieldPosterior
+from ..predictive import ClassPrediction, RealPrediction, nll_of_draws, predict
+from ..predictive.inputs import as_targets
+from ..tree import Site
+from ..types import FACTORISED, Inputs, Likelihood
+from .medians import median
+from .records import Record
+
+
+@torch.no_grad()
+def truncated(
+    model: BayesianModule, rank: int, *, tie: str | tuple[str, ...] = "*", floor: float = 1e-3
+) -> BayesianModule:
+    """A new model whose stds of each weight matrix A are the best rank-k approximation A_k; the rest is shared.
+
+    Only squares of stds matter to draws, but the KL holds -log std: from rank 2 on A_k may have negative entries or
+    some next to 0. So the stds are |A_k|, at least ``floor`` times the median of A (k-tied does not say what it did).
+    ``tie`` chooses matrices by name patterns as in the k-tied posterior; those whose smaller side is at most the rank
+    stay as they are. The posterior must have independent weights; it becomes ``mean_field``.
+    """
+    require_count("truncated", "rank", rank)
+    require_between("truncated", "floor", floor, 0, 1, open_low=True)
+    if FACTORISED not in model.posterior_part.provides:
+        raise CompositionError(
+            f"truncated needs independent Gaussian weights, which posterior '{model.posterior_part.name}' does not "
+            "have; use a model of posterior 'mean_field'"
+        )
+    chosen = [site for site in model.layout.sites if site.matrix_shape is not None and site.fits(tie)]
+    if not chosen:
+        known = ", ".join(site.name for site in model.layout.sites if site.matrix_shape) or "none"
+        raise SettingError(f"truncated: tie = {tie!r} fits no weight matrix; the network has: {known}")
+    stds = model.posterior.std_vector().clone()
+    for site in chosen:
+        if rank < min(site.matrix_shape or (0, 0)):
+            part = model.layout.slices[site.name]
+            stds[part] = _cut(site, stds[part], rank, floor)
+    posterior = MeanFieldPosterior(model.layout, model.posterior.mean_vector(), stds)
+    return model.with_posterior(MeanField(), posterior)
+
+
+def _cut(site: Site, stds: Tensor, rank: int, floor: float) -> Tensor:
+    matrix = site.to_matrix(stds.double().view(site.shape))
+    left, values, right = torch.linalg.svd(matrix, full_matrices=False)
+    approximation = (left[:, :rank] * values[:rank]) @ right[:rank]
+    kept = approximation.abs().clamp_min(floor * median(matrix))
+    return site.from_matrix(kept).reshape(-1).to(stds.dtype)
+
+
+@dataclass(frozen=True)
+class TruncationRow(Record):
+    """One rank (None: the posterior as it is).
+
+    ``negative_elbo`` = ``expected_nll`` + ``kl`` / N in nats per datum; ``nll`` and ``score`` ("accuracy" or "rmse", in
+    ``score_name``) are those of the averaged prediction. Errors are standard errors over the test examples, but for
+    ``negative_elbo_error``, which is over draws. ``std_error`` is |A - A_k| / |A| over all stds, as they are used.
+    """
+
+    rank: int | None
+    negative_elbo: float
+    negative_elbo_error: float
+    expected_nll: float
+    kl: float
+    nll: float
+    nll_error: float
+    score_name: str
+    score: float
+    score_error: float
+    std_error: float
+
+
+@dataclass(frozen=True)
+class TruncationTable(Record):
+    """The posterior as it is, then rank by rank (k-tied, table 2)."""
+
+    rows: tuple[TruncationRow, ...]
+    examples: int
+    draws: int
+    dataset_size: int
+
+
+def truncation_table(
+    model: BayesianModule,
+    likelihood: Likelihood,
+    data: tuple[Inputs, Any],
+    dataset_size: int,
+    *,
+    ranks: Sequence[int] = (1, 2, 3),
+    tie: str | tuple[str, ...] = "*",
+    floor: float = 1e-3,
+    draws: int = 100,
+    batch_size: int | None = None,
+    seed: int = 0,
+) -> TruncationTable:
+    """-ELBO, NLL and accuracy (or RMSE) on test data of a mean-field posterior and of its rank-k approximations.
+
+    ``dataset_size`` is the number N of training examples, by which the KL is divided. The same seed is used for every
+    rank, so that their differences are not those of the draws.
+    """
+    require_count("truncation_table", "dataset_size", dataset_size)
+    whole = model.posterior.std_vector().detach()
+    rows = []
+    for rank in (None, *ranks):
+        one = model if rank is None else truncated(model, rank, tie=tie, floor=floor)
+        error = float((one.posterior.std_vector().detach() - whole).norm() / whole.norm())
+        rows.append(_measure(one, likelihood, data, dataset_size, rank, error, draws, batch_size, seed))
+    return TruncationTable(tuple(rows), len(data[1]), draws, dataset_size)
+
+
+def _measure(
+    model: BayesianModule, likelihood: Likelihood, data: tuple[Inputs, Any], dataset_size: int, rank: int | None,
+    std_error: float, draws: int, batch_size: int | None, seed: int,
+) -> TruncationRow:  # fmt: skip
+    inputs, targets = data
+    losses = nll_of_draws(model, inputs, targets, likelihood, draws=draws, batch_size=batch_size, seed=seed)
+    found = predict(model, inputs, likelihood, draws=draws, batch_size=batch_size, seed=seed)
+    with torch.no_grad():
+        kl = float(model.posterior.sample_and_kl(None, model.prior)[1])
+    expected = float(losses.mean())
+    error = float(losses.double().std() / math.sqrt(draws)) if draws > 1 else math.nan
+    score_name, score, score_error, loss, loss_error = _scores(found, as_targets(targets, len(targets)).cpu())
+    return TruncationRow(
+        rank, expected + kl / dataset_size, error, expected, kl, loss, loss_error, score_name, score, score_error,
+        std_error,
+    )  # fmt: skip
+
+
+def _scores(found: ClassPrediction | RealPrediction, targets: Tensor) -> tuple[str, float, float, float, float]:
+    """Name, score and its error, NLL of the averaged prediction and its error over examples."""
+    if isinstance(found, ClassPrediction):
+        rows, labels = found.probabilities.cpu().double().flatten(0, -2), targets.flatten()
+        losses = -rows.gather(-1, labels[:, None].long()).squeeze(-1).clamp_min(NLL_FLOOR).log()
+        hits = (rows.argmax(-1) == labels).double()
+        return "accuracy", accuracy(rows, labels), _error(hits), nll(rows, labels), _error(losses)
+    mean, variance = found.mean.cpu().double(), found.variance.cpu().double()
+    truth = targets.double().reshape(mean.shape)
+    squares = (mean - truth).square().flatten(1).mean(1) if mean.dim() > 1 else (mean - truth).square()
+    losses = 0.5 * ((mean - truth).square() / variance + variance.log() + math.log(2 * math.pi))
+    losses = losses.flatten(1).mean(1) if losses.dim() > 1 else losses
+    root = rmse(mean, truth)
+    # By the delta method: the RMSE is the square root of a mean.
+    of_root = _error(squares) / (2 * root) if root > 0 else math.nan
+    return "rmse", root, of_root, gaussian_nll(mean, variance, truth), _error(losses)
+
+
+def _error(values: Tensor) -> float:
+    return float(values.std() / math.sqrt(len(values))) if len(values) > 1 else math.nan
