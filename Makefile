@@ -29,8 +29,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-demo: environment-run ## install, then train MAP and Bayesian networks on digits and print a table
-	$(PY) examples/digits.py $(ARGS)
+# Small networks: a second thread would only get in the way. What is finished is not trained again; `make clean` forgets.
+demo: environment-run ## install, then compare Bayesian methods on digits and print a table
+	$(PY) -m bayeswell compare --methods map,bbb,k-tied,hwa,swag,deep-ensemble --data digits --ood noise \
+	    --model mlp --model-set hidden=[100,100] --epochs 20 --batch-size 50 --threads 1 --out build/demo $(ARGS)
 
 test: environment-dev ## install, then run the tests (ARGS="-k name" picks some)
 	$(TEST_ENV) $(PY) -m pytest -n $(JOBS) --dist worksteal --durations 10 $(ARGS)

@@ -1,4 +1,4 @@
-"""A sweep as a program, so that it can be killed: ``python -m sweeps.cheap_sweep FOLDER LOG --trials 12 --workers 3``."""
+"""A sweep as a program, so that it can be killed: ``python -m sweeps.cheap_sweep FOLDER LOG --workers 3``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import argparse
 import sys
 
 from bayeswell.sweeps import join_sweep, run_sweep
-
 from sweeps.sleeper import SPACE, Sleeper
 
 

@@ -35,5 +35,18 @@ class Sleeper:
         os.close(descriptor)
 
 
+class Deadly:
+    """It cannot be made in another process."""
+
+    def __call__(self, settings: Mapping[str, object], folder: Path) -> float:
+        return 1.0
+
+    def __setstate__(self, state: object) -> None:
+        os._exit(1)
+
+    def __getstate__(self) -> dict[str, int]:
+        return {"something": 1}
+
+
 def calls(log: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from bayeswell.errors import SettingError
 from bayeswell.sweeps import Choices, Range, parse_space
 from bayeswell.sweeps.space import check_space
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def test_every_kind_of_range_is_read() -> None:
     space = parse_space(
-        ["stepper.lr = 1e-4:1e-1:log", "posterior.rank=1:8", "method.prior.std=0.5:2", "temperature=0.01,0.1,1", "k=1:64:log"]
+        [
+            "stepper.lr = 1e-4:1e-1:log",
+            "posterior.rank=1:8",
+            "method.prior.std=0.5:2",
+            "temperature=0.01,0.1,1",
+            "k=1:64:log",
+        ]
     )
     assert space == {
         "stepper.lr": Range(1e-4, 0.1, log=True),

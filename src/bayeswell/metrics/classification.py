@@ -1,6 +1,7 @@
 """Scores of class probabilities (S, ..., K), already averaged over draws, against labels (S, ...).
 
-With further axes (places of an image, labels that hold at once) each place counts as an example.
+With further axes (places of an image, labels that hold at once) each place counts as an example. The functions
+``..._of_examples`` keep one number for each (S, ...): ``estimate_mean`` makes of them the mean with its standard error.
 """
 
 from __future__ import annotations
@@ -9,72 +10,79 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..errors import DataError, require_count
-from .probabilities import require_probabilities
+from .probabilities import require_labelled, require_labels, require_samples
 
 NLL_FLOOR = 1e-12
 """A probability of exactly 0 counts as this, so that one impossible example cannot make the mean infinite."""
 
+DRAW_FLOOR = torch.finfo(torch.float32).tiny
+"""The same for single draws, 1.2e-38: so far below ``NLL_FLOOR`` that Jensen's inequality survives both floors."""
+
 
 def accuracy(probabilities: Tensor, labels: Tensor) -> float:
     """The share of examples whose most probable class is right; of tied classes the lowest is taken."""
-    rows, truth = _flatten(probabilities, labels)
-    return float((rows.argmax(-1) == truth).double().mean())
+    return float(hits_of_examples(probabilities, labels).mean())
+
+
+def hits_of_examples(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """(S, ...): 1 where the most probable class is right (the lowest, if tied), else 0."""
+    values, truth = require_labelled(probabilities, labels)
+    return (values.argmax(-1) == truth).double()
 
 
 def nll(probabilities: Tensor, labels: Tensor) -> float:
     """-mean log p_y in nats: the log of the averaged probability, floored at 1e-12.
 
-    Never above the mean NLL of the single draws (Jensen).
+    Never above the mean NLL of the single draws, ``expected_nll`` (Jensen).
     """
-    rows, truth = _flatten(probabilities, labels)
-    chosen = rows.double().gather(-1, truth[:, None]).squeeze(-1)
-    return float(-chosen.clamp_min(NLL_FLOOR).log().mean())
+    return float(nll_of_examples(probabilities, labels).mean())
 
 
-def ece(probabilities: Tensor, labels: Tensor, *, bins: int = 15) -> float:
-    """Expected calibration error: sum_b (n_b / n) |accuracy_b - confidence_b|, confidence = max_k p_k.
+def nll_of_examples(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """(S, ...): -log p_y in nats, p_y floored at 1e-12."""
+    values, truth = require_labelled(probabilities, labels)
+    return _of_label(values.double(), truth).clamp_min(NLL_FLOOR).log().neg()
 
-    Guo et al. 2017. Bins of equal width on [0, 1], closed on the left, with 1.0 in the last one, as in
-    TensorFlow Probability; the bin is floor(confidence * bins). Others use quantile bins or bins closed on
-    the right: such numbers are not comparable.
+
+def expected_nll(samples: Tensor, labels: Tensor) -> float:
+    """-mean_d mean log p_dy in nats, from each draw's probabilities (D, S, ..., K): the likelihood term of the ELBO.
+
+    Probabilities below 1.2e-38 count as that: probabilities in float32 end there. ``predictive.expected_nll`` works
+    from the network's outputs and has no floor.
     """
-    require_count("ece", "bins", bins)
-    rows, truth = _flatten(probabilities, labels)
-    confidence, guess = rows.max(-1)
-    # In the dtype given: 0.7 in float32 times 10 is 7, but 6.9999999 after a cast to float64.
-    index = (confidence * bins).long().clamp(max=bins - 1)
-    excess = (guess == truth).double() - confidence.double()
-    gaps = torch.zeros(bins, dtype=torch.float64).index_add_(0, index, excess)
-    return float(gaps.abs().sum() / len(rows))
+    return float(expected_nll_of_examples(samples, labels).mean())
+
+
+def expected_nll_of_examples(samples: Tensor, labels: Tensor) -> Tensor:
+    """(S, ...): -mean_d log p_dy in nats, p_dy floored at 1.2e-38."""
+    values = require_samples(samples)
+    truth = require_labels(labels, values.shape[1:])
+    return _of_label(values, truth.expand(values.shape[:-1])).clamp_min(DRAW_FLOOR).log().neg().mean(0)
 
 
 def brier(probabilities: Tensor, labels: Tensor) -> float:
     """The mean of sum_k (p_k - 1[k = y])^2, from 0 to 2 (Brier 1950).
 
-    TensorFlow Probability leaves out the constant and reports this minus 1; scikit-learn halves it for two
-    classes.
+    TensorFlow Probability leaves out the constant (``tfp_brier``); scikit-learn halves it for two classes.
     """
-    rows, truth = _flatten(probabilities, labels)
-    return float((rows.double() - F.one_hot(truth, rows.shape[-1])).square().sum(-1).mean())
+    return float(brier_of_examples(probabilities, labels).mean())
 
 
-def _flatten(probabilities: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """(n, K) probabilities and (n,) labels, checked, on the CPU (float64 is not to be had everywhere)."""
-    rows = require_probabilities(probabilities).reshape(-1, probabilities.shape[-1])
-    if labels.is_floating_point() or labels.is_complex():
-        raise DataError(f"labels are {labels.dtype}; class labels must be integers")
-    if labels.shape != probabilities.shape[:-1]:
-        raise DataError(
-            f"labels have shape {tuple(labels.shape)}; probabilities of shape {tuple(probabilities.shape)} "
-            f"ask for {tuple(probabilities.shape[:-1])}"
-        )
-    truth = labels.detach().cpu().long().reshape(-1)
-    classes = rows.shape[-1]
-    wrong = (truth < 0) | (truth >= classes)
-    if bool(wrong.any()):
-        raise DataError(
-            f"label {truth[wrong][0].item()} at index {int(wrong.nonzero()[0])}; "
-            f"labels must lie in 0 to {classes - 1} ({classes} classes)"
-        )
-    return rows, truth
+def brier_of_examples(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """(S, ...): sum_k (p_k - 1[k = y])^2."""
+    values, truth = require_labelled(probabilities, labels)
+    return (values.double() - F.one_hot(truth, values.shape[-1])).square().sum(-1)
+
+
+def tfp_brier(probabilities: Tensor, labels: Tensor) -> float:
+    """The mean of sum_k p_k^2 - 2 p_y, from -1 to 1: TensorFlow Probability's, which is ``brier`` - 1.
+
+    Table 3 of the k-tied paper (Swiatkowski et al. 2020) prints this one: its -0.761 is a Brier score of 0.239.
+    """
+    values, truth = require_labelled(probabilities, labels)
+    rows = values.double()
+    return float((rows.square().sum(-1) - 2 * _of_label(rows, truth)).mean())
+
+
+def _of_label(values: Tensor, truth: Tensor) -> Tensor:
+    return values.gather(-1, truth[..., None]).squeeze(-1)

@@ -1,44 +1,255 @@
-"""Scores of real-valued predictions (S,) or (S, C) against targets."""
+"""Scores of real-valued predictions (S,) or (S, C) against targets.
+
+A prediction is a Gaussian (mean and variance of y), or the mixture over posterior draws of N(mean_d, variance_d), from
+``means`` (D, S, ...) and ``variances``: those of the noise, one for each draw (D, S, ...) or shared by all (S, ...).
+NLLs are of the outputs together, in nats per example; CRPS and coverage are means over the outputs.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from ..errors import DataError
+from ..errors import DataError, require_between
+from .checks import require_numbers, require_tensor
+from .estimates import Estimate, estimate_mean, from_influence
+
+CALIBRATION_LEVELS = tuple(number / 20 for number in range(1, 20))
+"""0.05, 0.10, ..., 0.95."""
+
+_AT_ONCE = 2**21
+"""How many numbers the CRPS of a mixture works on together: bounds its memory."""
 
 
 def rmse(predictions: Tensor, targets: Tensor) -> float:
     """sqrt(mean (y - prediction)^2), over examples and outputs."""
+    return estimate_rmse(predictions, targets).value
+
+
+def estimate_rmse(predictions: Tensor, targets: Tensor) -> Estimate:
+    """``rmse`` with its standard error over examples: that of the mean square over 2 rmse (delta method)."""
     values, truth = _match("predictions", predictions, targets)
-    return math.sqrt(float((truth - values).square().mean()))
+    square = estimate_mean((truth - values).square())
+    root = math.sqrt(square.value)
+    if root == 0 or square.error is None:
+        return Estimate(root, square.error)
+    return Estimate(root, square.error / (2 * root))
 
 
 def gaussian_nll(mean: Tensor, variance: Tensor, targets: Tensor) -> float:
     """-log N(y; mean, variance) in nats per example, with its normaliser, summed over the outputs.
 
     With the mean and variance of a posterior predictive this scores the Gaussian of the same two moments,
-    not the mixture itself.
+    not the mixture itself (``mixture_nll``).
     """
+    return float(gaussian_nll_of_examples(mean, variance, targets).mean())
+
+
+def gaussian_nll_of_examples(mean: Tensor, variance: Tensor, targets: Tensor) -> Tensor:
+    """(S,): -log N(y; mean, variance), summed over the outputs."""
+    centre, spread, truth = _gaussian(mean, variance, targets)
+    return -_log_density(centre, spread, truth)
+
+
+def mixture_nll(means: Tensor, variances: Tensor, targets: Tensor) -> float:
+    """-log mean_d prod_c N(y_c; mean_dc, variance_dc) in nats per example: the NLL of the posterior predictive.
+
+    Never above ``expected_gaussian_nll`` (Jensen).
+    """
+    return float(mixture_nll_of_examples(means, variances, targets).mean())
+
+
+def mixture_nll_of_examples(means: Tensor, variances: Tensor, targets: Tensor) -> Tensor:
+    """(S,): -log mean_d prod_c N(y_c; mean_dc, variance_dc)."""
+    logs = _draw_log_densities(means, variances, targets)
+    return math.log(len(logs)) - logs.logsumexp(0)
+
+
+def expected_gaussian_nll(means: Tensor, variances: Tensor, targets: Tensor) -> float:
+    """-mean_d log N(y; mean_d, variance_d) in nats per example: the likelihood term of the ELBO."""
+    return float(expected_gaussian_nll_of_examples(means, variances, targets).mean())
+
+
+def expected_gaussian_nll_of_examples(means: Tensor, variances: Tensor, targets: Tensor) -> Tensor:
+    """(S,): -mean_d log N(y; mean_d, variance_d), summed over the outputs."""
+    return -_draw_log_densities(means, variances, targets).mean(0)
+
+
+def gaussian_crps(mean: Tensor, variance: Tensor, targets: Tensor) -> float:
+    """Continuous ranked probability score of a Gaussian, in the units of y: the mean over examples and outputs.
+
+    int (F(x) - 1[x >= y])^2 dx = std (z (2 Phi(z) - 1) + 2 phi(z) - 1/sqrt(pi)), z = (y - mean) / std (Gneiting &
+    Raftery 2007). A variance of 0 gives |y - mean|.
+    """
+    return float(gaussian_crps_of_examples(mean, variance, targets).mean())
+
+
+def gaussian_crps_of_examples(mean: Tensor, variance: Tensor, targets: Tensor) -> Tensor:
+    """The CRPS of a Gaussian for each target, with the targets' shape."""
+    centre, spread, truth = _gaussian(mean, variance, targets, zero_allowed=True)
+    return _expected_distance(truth - centre, spread) - (spread / math.pi).sqrt()
+
+
+def mixture_crps(means: Tensor, variances: Tensor, targets: Tensor) -> float:
+    """CRPS of the mixture over draws, in the units of y: the mean over examples and outputs.
+
+    E|Y - y| - E|Y - Y'| / 2 with Y, Y' from the mixture, in closed form for Gaussians (Grimit et al. 2006). Variances
+    of 0 are allowed: the draws are then samples of y itself. The mixture of these D draws is scored as it stands; more
+    draws score lower on average, by a term in 1/D. Costs D^2 / 2 terms for each target.
+    """
+    return float(mixture_crps_of_examples(means, variances, targets).mean())
+
+
+def mixture_crps_of_examples(means: Tensor, variances: Tensor, targets: Tensor) -> Tensor:
+    """The CRPS of the mixture for each target, with the targets' shape."""
+    centres, spreads, truth = _mixture(means, variances, targets, zero_allowed=True)
+    draws = len(centres)
+    parts = []
+    blocks = (tensor.reshape(draws, -1).split(max(1, _AT_ONCE // draws), 1) for tensor in (centres, spreads))
+    for centre, spread in zip(*blocks, strict=True):
+        # Each draw against itself, whose means agree, and twice against each later one.
+        pairs = (4 * spread / math.pi).sqrt().sum(0)
+        for d in range(draws - 1):
+            pairs += 2 * _expected_distance(centre[d] - centre[d + 1 :], spread[d] + spread[d + 1 :]).sum(0)
+        parts.append(pairs / (2 * draws**2))
+    return _expected_distance(truth - centres, spreads).mean(0) - torch.cat(parts).reshape(truth.shape)
+
+
+def gaussian_pit(mean: Tensor, variance: Tensor, targets: Tensor) -> Tensor:
+    """P(Y <= y) under the Gaussian, with the targets' shape: uniform on [0, 1] if predictions are calibrated.
+
+    The probability integral transform (Dawid 1984), from which coverage and calibration error follow.
+    """
+    centre, spread, truth = _gaussian(mean, variance, targets)
+    result: Tensor = torch.special.ndtr((truth - centre) / spread.sqrt())
+    return result
+
+
+def mixture_pit(means: Tensor, variances: Tensor, targets: Tensor) -> Tensor:
+    """P(Y <= y) under the mixture over draws, with the targets' shape."""
+    centres, spreads, truth = _mixture(means, variances, targets)
+    result: Tensor = torch.special.ndtr((truth - centres) / spreads.sqrt()).mean(0)
+    return result
+
+
+def interval_coverage(pit: Tensor, level: float) -> float:
+    """The share of targets inside the central interval of this level, which leaves (1 - level) / 2 on each side.
+
+    Calibrated predictions have ``level``. From ``gaussian_pit`` or ``mixture_pit``.
+    """
+    return estimate_interval_coverage(pit, level).value
+
+
+def estimate_interval_coverage(pit: Tensor, level: float) -> Estimate:
+    """``interval_coverage`` with its standard error over examples."""
+    require_between("interval_coverage", "level", level, 0, 1, open_low=True, open_high=True)
+    # In this form the edges of Gaussian intervals are the same on both sides.
+    return estimate_mean(((_require_pit(pit) - 0.5).abs() <= level / 2).double())
+
+
+def calibration_error(pit: Tensor, *, levels: Sequence[float] = CALIBRATION_LEVELS) -> float:
+    """The mean over levels q of |share of targets at or below their predicted q-quantile - q|; 0.05 to 0.95 by default.
+
+    Kuleshov et al. 2018 with absolute instead of squared differences. Of quantiles, not of central intervals: those
+    do not notice predictions that are all too high (PIT uniform on [0, 1/2]).
+    """
+    return estimate_calibration_error(pit, levels=levels).value
+
+
+def estimate_calibration_error(pit: Tensor, *, levels: Sequence[float] = CALIBRATION_LEVELS) -> Estimate:
+    """``calibration_error`` with its standard error over examples, by the delta method."""
+    values = _require_pit(pit)
+    if not levels:
+        raise DataError("calibration_error: no levels; it takes at least one number in (0, 1)")
+    total, influence = 0.0, torch.zeros_like(values)
+    for level in levels:
+        require_between("calibration_error", "level", level, 0, 1, open_low=True, open_high=True)
+        excess = (values <= level).double() - level
+        gap = float(excess.mean())
+        total += abs(gap)
+        influence += math.copysign(1, gap) * excess if gap else 0.0
+    return from_influence(total / len(levels), influence / len(levels))
+
+
+def _log_density(centre: Tensor, spread: Tensor, truth: Tensor) -> Tensor:
+    """log N(y; centre, spread) summed over the outputs of each example: the first axis of the targets stays."""
+    logs = -0.5 * ((truth - centre).square() / spread + spread.log() + math.log(2 * math.pi))
+    extra = centre.dim() - truth.dim()
+    return logs.flatten(1 + extra).sum(-1) if truth.dim() > 1 else logs
+
+
+def _draw_log_densities(means: Tensor, variances: Tensor, targets: Tensor) -> Tensor:
+    """(D, S)."""
+    return _log_density(*_mixture(means, variances, targets))
+
+
+def _expected_distance(gap: Tensor, variance: Tensor) -> Tensor:
+    """E|N(gap, variance)| = 2 std phi(gap/std) + gap (2 Phi(gap/std) - 1)."""
+    std = variance.sqrt()
+    # Where the variance is 0 any std does, as the other branch is taken.
+    z = gap / torch.where(std > 0, std, 1.0)
+    density = (-0.5 * z.square()).exp() / math.sqrt(2 * math.pi)
+    return torch.where(std > 0, 2 * std * density + gap * torch.special.erf(z / math.sqrt(2)), gap.abs())
+
+
+def _gaussian(
+    mean: Tensor, variance: Tensor, targets: Tensor, *, zero_allowed: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
     centre, truth = _match("mean", mean, targets)
     spread, _ = _match("variance", variance, targets)
-    if not bool((spread > 0).all()):
-        raise DataError(f"the smallest variance is {float(spread.min()):g}; it must be above 0")
-    losses = 0.5 * ((truth - centre).square() / spread + spread.log() + math.log(2 * math.pi))
-    return float(losses.sum() / len(losses))
+    _require_variance(spread, zero_allowed)
+    return centre, spread, truth
+
+
+def _mixture(
+    means: Tensor, variances: Tensor, targets: Tensor, *, zero_allowed: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Means and variances (D, *targets.shape), the latter expanded if all draws share them."""
+    centres, truth = require_numbers("means", means), require_numbers("targets", targets)
+    wanted = tuple(truth.shape)
+    draws = len(centres)
+    if tuple(centres.shape[1:]) not in _alike(wanted):
+        raise DataError(f"means: shape {tuple(centres.shape)}; targets of shape {wanted} ask for (D, *{wanted})")
+    spreads = require_numbers("variances", variances)
+    given = tuple(spreads.shape)
+    shared, own = given in _alike(wanted), given[:1] == (draws,) and given[1:] in _alike(wanted)
+    if not (shared or own):
+        raise DataError(
+            f"variances: shape {given}; {draws} draws for targets of shape {wanted} ask for {(draws, *wanted)}, "
+            f"or {wanted} if all draws share them"
+        )
+    _require_variance(spreads, zero_allowed)
+    shape = (draws, *wanted)
+    spreads = spreads.reshape(shape) if own else spreads.reshape(wanted).expand(shape)
+    return centres.reshape(shape), spreads, truth
+
+
+def _alike(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """(S,) and (S, 1) are the same thing."""
+    return (shape, (*shape, 1), shape[:-1]) if len(shape) > 1 and shape[-1] == 1 else (shape, (*shape, 1))
 
 
 def _match(what: str, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Both as float64 on the CPU with one shape; never broadcast (S,) against (S, 1) to (S, S)."""
-    values, truth = (tensor.detach().cpu().double() for tensor in (predictions, targets))
-    given, wanted = tuple(values.shape), tuple(truth.shape)
-    if given != wanted and (*given, 1) != wanted and given != (*wanted, 1):
+    given, wanted = (tuple(require_tensor(n, t).shape) for n, t in ((what, predictions), ("targets", targets)))
+    if given not in _alike(wanted):
         raise DataError(f"{what}: shape {given}; the targets have shape {wanted}")
-    if values.numel() == 0:
-        raise DataError(f"{what}: shape {given} holds no examples")
-    for name, tensor in ((what, values), ("targets", truth)):
-        if not bool(torch.isfinite(tensor).all()):
-            raise DataError(f"{name}: NaN or infinity; every number must be finite")
+    values, truth = require_numbers(what, predictions), require_numbers("targets", targets)
     return values.reshape(wanted), truth
+
+
+def _require_variance(variance: Tensor, zero_allowed: bool) -> None:
+    smallest = float(variance.min())
+    if not (smallest > 0 or (zero_allowed and smallest == 0)):
+        allowed = "at least 0" if zero_allowed else "above 0"
+        raise DataError(f"the smallest variance is {smallest:g}; it must be {allowed}")
+
+
+def _require_pit(pit: Tensor) -> Tensor:
+    values = require_numbers("pit", pit)
+    if not bool(((values >= 0) & (values <= 1)).all()):
+        raise DataError(f"pit: numbers from {float(values.min()):g} to {float(values.max()):g}; they must be in [0, 1]")
+    return values

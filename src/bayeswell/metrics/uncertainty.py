@@ -8,14 +8,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import DataError
-from .probabilities import require_probabilities
+from .probabilities import require_probabilities, require_samples
+
+_ROUNDING = 1e-12
+"""Mutual information below this is rounding of draws that agree; as a score, its order would be noise."""
 
 
 def entropy(probabilities: Tensor) -> Tensor:
     """(..., K) -> (...): -sum_k p_k log p_k of each example, with 0 log 0 = 0."""
     result: Tensor = torch.special.entr(probabilities).sum(-1)
     return result
+
+
+def least_confidence(probabilities: Tensor) -> Tensor:
+    """(S, ..., K) -> (S, ...): 1 - max_k p_k of each example."""
+    return 1 - require_probabilities(probabilities).double().amax(-1)
 
 
 def predictive_entropy(probabilities: Tensor) -> float:
@@ -25,7 +32,7 @@ def predictive_entropy(probabilities: Tensor) -> float:
 
 def expected_entropy(samples: Tensor) -> float:
     """The mean over draws and examples of H[p_d], from each draw's probabilities (D, S, ..., K)."""
-    return float(entropy(_require_draws(samples)).mean())
+    return float(entropy(require_samples(samples)).mean())
 
 
 def mutual_information(samples: Tensor) -> float:
@@ -33,15 +40,15 @@ def mutual_information(samples: Tensor) -> float:
 
     Lies between 0 (all draws agree) and log D.
     """
-    values = _require_draws(samples)
-    difference = entropy(values.mean(0)) - entropy(values).mean(0)
-    return float(difference.clamp_min(0).mean())
+    return float(mutual_information_of_examples(samples).mean())
 
 
-def _require_draws(samples: Tensor) -> Tensor:
-    values = require_probabilities(samples).double()
-    if values.dim() < 3:
-        raise DataError(
-            f"samples have shape {tuple(values.shape)}; they must be each draw's probabilities (D, S, ..., K)"
-        )
-    return values
+def mutual_information_of_examples(samples: Tensor) -> Tensor:
+    """(D, S, ..., K) -> (S, ...): H[mean_d p_d] - mean_d H[p_d] of each example."""
+    values = require_samples(samples)
+    return without_rounding(entropy(values.mean(0)) - entropy(values).mean(0))
+
+
+def without_rounding(information: Tensor) -> Tensor:
+    """Mutual information with what rounding left of an exact 0, of either sign, made 0 again."""
+    return torch.where(information > _ROUNDING, information, 0.0)

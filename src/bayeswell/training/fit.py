@@ -7,6 +7,7 @@ import math
 import os
 import warnings
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,14 +124,17 @@ def fit(
             validation=validation is not None, early_stopping=best, augment=augment,
             precision=where_to.precision, ranks=engine.ranks,
         )  # fmt: skip
-        run_folder.open(described, writes=engine.rank == 0)
-        engine.wait()
+        if engine.rank == 0:
+            run_folder.open(described)
+        with engine.watched():
+            engine.wait()
     watchers: list[Callback] = [*callbacks]
     if watch is not None:
         watchers.append(_Watch(watch))
-    if wants_progress(progress) and engine.rank == 0:
-        watchers.append(ProgressBar())
-    return _fit_members(plan, validate, best, watchers, run_folder)
+    if not wants_progress(progress) or engine.rank:
+        return _fit_members(plan, validate, best, watchers, run_folder)
+    with closing(ProgressBar()) as bar:
+        return _fit_members(plan, validate, best, [*watchers, bar], run_folder)
 
 
 @dataclass(frozen=True)

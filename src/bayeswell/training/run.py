@@ -118,6 +118,14 @@ class Run:
         self.sums = [0.0] * 5
         return record
 
+    def _named_callbacks(self) -> dict[str, Callback]:
+        """Each callback by its kind, and its place among those of its kind: what has no state may come and go."""
+        named: dict[str, Callback] = {}
+        for callback in self.callbacks:
+            kind = type(callback).__qualname__
+            named[f"{kind} {sum(name.startswith(f'{kind} ') for name in named)}"] = callback
+        return named
+
     def _sums(self) -> Tensor:
         return torch.tensor(self.sums, dtype=torch.float64)
 
@@ -134,7 +142,7 @@ class Run:
             "history": [record.as_state() for record in self.history.epochs],
             "assembly": self.assembly.state_dict(),
             "precision": self.one_step.state_dict(),
-            "callbacks": [callback.state_dict() for callback in self.callbacks],
+            "callbacks": {name: state for name, c in self._named_callbacks().items() if (state := c.state_dict())},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -142,15 +150,17 @@ class Run:
         rank, ranks = self.engine.rank, len(state["sums"])
         if ranks != self.engine.ranks:
             raise FileError(f"the checkpoint is of {ranks} ranks, this run has {self.engine.ranks}")
-        if len(state["callbacks"]) != len(self.callbacks):
-            raise FileError("the checkpoint is of a run with other callbacks")
+        named = self._named_callbacks()
+        for name in state["callbacks"]:
+            if name not in named:
+                raise FileError(f"the checkpoint is of a run with the callback {name}, which this run has not")
         self.epoch, self.batch, self.step = state["position"]
         self.stopped = state["stopped"]
         self.sums = state["sums"][rank].tolist()
         self.history.epochs = [EpochRecord(**record) for record in state["history"]]
         self.assembly.load_state_dict(state["assembly"])
         self.one_step.load_state_dict(state["precision"])
-        for callback, own in zip(self.callbacks, state["callbacks"], strict=True):
-            callback.load_state_dict(own)
+        for name, own in state["callbacks"].items():
+            named[name].load_state_dict(own)
         # Copies: torch's generators take no view into the middle of a tensor (2.13 crashes on one).
         self.streams.load_state_dict({name: tensor[rank].clone() for name, tensor in state["streams"].items()})

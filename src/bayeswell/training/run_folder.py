@@ -47,8 +47,8 @@ class RunFolder:
         self.checkpoint_steps, self.checkpoint_seconds = checkpoint_steps, checkpoint_seconds
         self.checkpoints = Checkpoints(self.path / CHECKPOINTS)
 
-    def open(self, settings: Mapping[str, JSON], *, writes: bool = True) -> None:
-        """Begin a run of these settings here, or find that the one here is the same and may go on."""
+    def open(self, settings: Mapping[str, JSON]) -> None:
+        """Begin a run of these settings here, or find that the one here is the same and may go on (first rank only)."""
         wanted = {**settings, "problem": self.problem}
         if (self.path / CONFIG).exists():
             if not self.resume:
@@ -58,11 +58,10 @@ class RunFolder:
                 )
             changes = differences(read_document(self.path / CONFIG), wanted)
             if changes and not self.force:
-                raise SettingError(
-                    f"the run in {str(self.path)!r} was begun otherwise: {'; '.join(changes)}; use force to go on"
-                )
-            return
-        if not writes:
+                told = "; ".join(changes)
+                raise SettingError(f"the run in {str(self.path)!r} was begun otherwise: {told}; use force to go on")
+            if changes:
+                write_document(self.path / CONFIG, wanted)
             return
         try:
             self.path.mkdir(parents=True, exist_ok=True)

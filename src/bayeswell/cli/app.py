@@ -1,0 +1,115 @@
+"""The commands put together, and what every one of them does when something is wrong.
+
+Exit codes: 0 done; 1 a run failed; 2 bad input or usage; 128 + number after a signal (130 SIGINT, 143 SIGTERM).
+Faults are one line on stderr, warnings too; ``--debug`` shows the traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Annotated, Any, TextIO
+
+import typer
+
+from ..errors import BayeswellError, BayeswellWarning, DivergenceError
+from ..version import __version__
+from . import comparing, evaluating, listing, rates, sweep, training
+from .screen import one_line
+
+DEBUG = "--debug"
+FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+
+app = typer.Typer(
+    name="bayeswell",
+    help="Train any network as a Bayesian one, and see how sure it is.",
+    epilog="Begin with:  [bold]bayeswell train --data digits --method bbb --out runs/first[/bold]\n"
+    "Each command has examples:  bayeswell train --help",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+# Each module adds its own commands; a new one has its place here.
+for module in (training, evaluating, comparing, sweep, rates, listing):
+    module.register(app)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"bayeswell {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def everything(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+    debug: Annotated[bool, typer.Option(DEBUG, help="Show tracebacks; may stand behind any command too.")] = False,
+) -> None:
+    """Train any network as a Bayesian one, and see how sure it is."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = DEBUG in given
+    command = typer.main.get_command(app)
+    with warnings.catch_warnings():
+        for category in (DeprecationWarning, FutureWarning):  # of other libraries, for their own users
+            warnings.simplefilter("ignore", category)
+        warnings.simplefilter("default", UserWarning)
+        warnings.simplefilter("always", BayeswellWarning)
+        warnings.showwarning = _show_warning
+        try:
+            code = command.main(
+                args=[argument for argument in given if argument != DEBUG], prog_name="bayeswell", standalone_mode=False
+            )
+            return code if isinstance(code, int) else 0
+        except typer.Exit as leave:
+            return leave.exit_code
+        except (KeyboardInterrupt, typer.Abort):
+            return _say("interrupted", INTERRUPTED)
+        except Exception as error:
+            if debug:
+                raise
+            return _say(*_judged(error))
+
+
+def _judged(error: Exception) -> tuple[str, int]:
+    """What to say of an error, and the exit code."""
+    if isinstance(error, typer.TyperException):
+        shown = getattr(error, "format_message", error.__str__)()
+        context = getattr(error, "ctx", None)
+        hint = f" (see: {context.command_path} --help)" if context is not None else ""
+        return f"{shown}{hint}", BAD_INPUT
+    if isinstance(error, BayeswellError):
+        code = getattr(error, "exit_code", None)
+        if isinstance(code, int):
+            return str(error), code
+        from ..experiments import RunFailed
+
+        return str(error), FAILED if isinstance(error, RunFailed | DivergenceError) else BAD_INPUT
+    if isinstance(error, OSError):
+        where = f": {error.filename!r}" if error.filename else ""
+        return f"{error.strerror or error}{where}", FAILED
+    return f"{type(error).__name__}: {error} (a fault of bayeswell; {DEBUG} shows where)", FAILED
+
+
+def _say(message: str, code: int) -> int:
+    typer.echo(f"bayeswell: {one_line(message)}", err=True)
+    return code
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> Any:
+    typer.echo(f"warning: {one_line(str(message))}", err=True)

@@ -1,0 +1,181 @@
+"""``compare``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from . import options as o
+from .screen import SCORES, new_table, plain, show, show_json
+
+HELP = """Train several methods on one problem, each with several seeds, and show one table.
+
+Every run has its folder OUT/METHOD-seedN: runs that are finished are not run again, those that were stopped go on. The
+table, with both standard errors, is also in OUT/comparison.json."""
+EXAMPLES = (
+    "[bold]Examples[/bold]",
+    "  bayeswell compare --methods map,bbb,swag --data digits --ood noise --epochs 40 --seeds 3 --out runs/digits",
+    "  bayeswell compare --methods bbb,sgld -d wine --set temperature=1 --set sgld:stepper.lr=0.05 --out runs/wine",
+)
+SHOWN = [(name, heading) for name, heading in SCORES if name not in {"entropy", "ood_entropy"}]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("compare", help=HELP, epilog="\n".join(EXAMPLES))(compare)
+
+
+def compare(
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", metavar="DIR", help="The folder of all runs.", show_default=False, rich_help_panel=o.RUN
+        ),
+    ],
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            "--methods", "-m", metavar="A,B,C", help="Which methods.", show_default=False, rich_help_panel=o.WHAT
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="[METHOD:]KEY=VALUE",
+            help="A setting of every method, or of one.",
+            show_default=False,
+            rich_help_panel=o.WHAT,
+        ),
+    ] = None,
+    data: o.Data = None,
+    data_set: o.DataSet = None,
+    model: o.Model = None,
+    model_set: o.ModelSet = None,
+    likelihood: o.Likelihood = None,
+    likelihood_set: o.LikelihoodSet = None,
+    config: o.Config = None,
+    epochs: o.Epochs = None,
+    batch_size: o.BatchSize = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            "--seeds", "-k", min=1, help="How many seeds, from 0 on.", show_default="1", rich_help_panel=o.HOW
+        ),
+    ] = None,
+    validation: o.Validation = None,
+    augment: o.Augment = None,
+    workers: o.Workers = None,
+    accelerator: o.Accelerator = None,
+    precision: o.Precision = None,
+    threads: o.Threads = None,
+    ood: o.Ood = None,
+    ood_set: o.OodSet = None,
+    draws: o.Draws = None,
+    quiet: o.Quiet = False,
+    json: o.Json = False,
+) -> None:
+    """Train several methods on one problem and show one table."""
+    from ..errors import SettingError
+    from ..experiments import compare as compared
+
+    common = [pair for pair in settings or [] if ":" not in pair.partition("=")[0]]
+    own = [pair.split(":", 1) for pair in settings or [] if ":" in pair.partition("=")[0]]
+    given = {
+        "data": data, "data_set": data_set, "model": model, "model_set": model_set, "likelihood": likelihood,
+        "likelihood_set": likelihood_set, "epochs": epochs, "batch_size": batch_size, "validation": validation,
+        "augment": augment, "workers": workers, "accelerator": accelerator, "precision": precision, "ood": ood,
+        "ood_set": ood_set, "draws": draws,
+    }  # fmt: skip
+    _, others = o.experiment_from(config, ("methods", "seeds"), **given)
+    names = _names(methods, others)
+    for label, pair in own:
+        if label not in names:
+            raise SettingError(f"--set {label}:{pair}: '{label}' is not among the methods {', '.join(names)}")
+    count = seeds if seeds is not None else others.get("seeds", 1)
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise SettingError(f"seeds = {count!r}; how many, a whole number of at least 1")
+    experiments = {}
+    for name in names:
+        pairs = [*common, *(pair for label, pair in own if label == name)]
+        experiments[name], _ = o.experiment_from(config, ("methods", "seeds"), method=name, method_set=pairs, **given)
+    o.use_threads(threads)
+    record = compared(experiments, range(count), out, progress=False, told=None if quiet else _told)
+    if json:
+        show_json(record)
+    else:
+        _show(record, out)
+    if any(row["failed"] for row in record["rows"]):
+        for row in record["rows"]:
+            for failure in row["failed"]:
+                typer.echo(f"bayeswell: {failure['run']}: {failure['error']}", err=True)
+        raise typer.Exit(1)
+
+
+def _names(methods: str | None, others: Mapping[str, Any]) -> list[str]:
+    from ..errors import SettingError
+    from ..methods import find_method
+
+    given = methods.split(",") if methods is not None else others.get("methods")
+    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+        raise SettingError("which methods? --methods map,bbb,swag (`bayeswell methods` lists them)")
+    names = [name.strip() for name in given if name.strip()]
+    for name in names:
+        find_method(name)
+    if not names or len(set(names)) < len(names):
+        raise SettingError(f"--methods {','.join(names)}: each method once, and at least one")
+    return names
+
+
+def _told(name: str, state: str) -> None:
+    typer.echo(f"{name}: {state}", err=True)
+
+
+def _show(record: Mapping[str, Any], out: Path) -> None:
+    rows = record["rows"]
+    shown = [(name, heading) for name, heading in SHOWN if any(name in row["scores"] for row in rows)]
+    experiment = next(iter(record["experiments"].values()))
+    seeds = len(record["seeds"])
+    several = f"{seeds} seeds" if seeds > 1 else "1 seed"
+    title = f"{experiment['data']['name']}, {experiment['epochs']} epochs, {several}, {experiment['draws']} draws"
+    show(_table(record, shown, full=True), title, narrow=lambda: _table(record, shown, full=False))
+    typer.echo(_footnote(rows, experiment, seeds))
+    typer.echo(f"in {out}")
+
+
+def _table(record: Mapping[str, Any], shown: Sequence[tuple[str, str]], *, full: bool) -> Any:
+    """All there is; or, for a narrow terminal, without errors and passes, which are in the file."""
+    numbers = [heading for _, heading in shown] + ["std/prior", *(["passes/step", "passes"] if full else []), "seconds"]
+    table = new_table("method", *numbers, right=numbers)
+    for row in record["rows"]:
+        ratio, cost = row["scores"].get("std_ratio"), row["cost"]
+        passes = ["", ""] if cost is None else [f"{cost['per_step']:g}", f"{cost['total']:,.0f}"]
+        seconds = record["time"][row["method"]]["train_seconds"]
+        table.add_row(
+            plain(row["method"]) + (" [red](failed)[/red]" if row["failed"] else ""),
+            *(_score(row["scores"].get(name), len(record["seeds"]), full) for name, _ in shown),
+            "" if ratio is None else f"{ratio['mean']:.3f}",
+            *(passes if full else []),
+            "" if seconds is None else f"{seconds['mean']:.1f}",
+        )
+    return table
+
+
+def _score(score: Mapping[str, Any] | None, seeds: int, full: bool) -> str:
+    if score is None:
+        return ""
+    error = score["standard_error_over_seeds"] if seeds > 1 else score["standard_error_over_examples"]
+    return f"{score['mean']:.4f}" + ("" if error is None or not full else f" [dim]±{error:.4f}[/dim]")
+
+
+def _footnote(rows: Sequence[Mapping[str, Any]], experiment: Mapping[str, Any], seeds: int) -> str:
+    spread = "over seeds (over test examples: comparison.json)" if seeds > 1 else "over test examples"
+    parts = [f"± standard error {spread}; NLL in nats"]
+    if any("auroc" in row["scores"] for row in rows):
+        parts.append(f"AUROC: {experiment['ood']['name']} told apart by entropy")
+    parts.append("std/prior: mean posterior std over prior std, 0 without uncertainty")
+    parts.append("passes: forward passes of a batch, a backward pass counts as two (ordinary training: 3 a step)")
+    return "\n".join(parts)

@@ -1,0 +1,117 @@
+"""``evaluate`` and ``predict``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from . import options as o
+from .screen import show_json, show_scores
+
+RunFolder = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN", help="The folder of a finished run, or of a saved model.", show_default=False
+    ),
+]  # fmt: skip
+EVALUATE_HELP = """Measure a finished run on test data: its own, other data of the same kind, or its own corrupted.
+
+Accuracy, NLL, ECE and Brier score, or RMSE and NLL in the units of the targets; each with its standard error over the
+test examples. With --ood also how well the entropy tells inputs from outside."""
+EVALUATE_EXAMPLES = (
+    "[bold]Examples[/bold]",
+    "  bayeswell evaluate runs/digits --draws 500",
+    "  bayeswell evaluate runs/digits --data corrupted --data-set corruption=gaussian_blur --data-set severity=5",
+    "  bayeswell evaluate runs/mnist --ood notmnist --json",
+)
+PREDICT_HELP = """Predict for new inputs, with the uncertainty of each prediction.
+
+Inputs are a .csv file (an example a row; columns by name if the run was trained on a csv file) or a .npz file (array
+x), in raw units. The output is a csv file: label, probabilities, entropy and its epistemic and aleatoric parts in nats;
+or mean, std, epistemic_std and aleatoric_std in the units of the targets."""
+PREDICT_EXAMPLES = (
+    "[bold]Examples[/bold]",
+    "  bayeswell predict runs/price --input new.csv --out predictions.csv",
+    "  bayeswell predict runs/mnist --input digits.npz --out predictions.csv --draws 500",
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("evaluate", help=EVALUATE_HELP, epilog="\n".join(EVALUATE_EXAMPLES))(evaluate)
+    app.command("predict", help=PREDICT_HELP, epilog="\n".join(PREDICT_EXAMPLES))(predict)
+
+
+def evaluate(
+    run: RunFolder,
+    data: Annotated[
+        str | None, typer.Option("--data", "-d", help="Other data, or 'corrupted'.", show_default="the run's own")
+    ] = None,
+    data_set: Annotated[
+        list[str] | None,
+        typer.Option("--data-set", metavar="KEY=VALUE", help="A setting of the data: severity=5.", show_default=False),
+    ] = None,
+    draws: Annotated[int, typer.Option("--draws", help="Networks drawn for a prediction.")] = 100,
+    ood: Annotated[
+        str | None, typer.Option("--ood", help="Data outside the distribution.", show_default="none")
+    ] = None,
+    ood_set: Annotated[
+        list[str] | None,
+        typer.Option("--ood-set", metavar="KEY=VALUE", help="A setting of it.", show_default=False),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", "-s", help="Decides the draws.")] = 0,
+    json: o.Json = False,
+) -> None:
+    """Measure a finished run on test data."""
+    from ..experiments import evaluate as measured
+
+    record = measured(run, _choice("data", data, data_set), draws=draws, ood=_choice("ood", ood, ood_set), seed=seed)
+    if json:
+        show_json(record)
+    else:
+        show_scores(record, f"{run} on {record['data']}, {record['examples']:,} examples, {draws} draws")
+
+
+def predict(
+    run: RunFolder,
+    inputs: Annotated[
+        Path, typer.Option("--input", "-i", metavar="FILE", help="New inputs: .csv or .npz.", show_default=False)
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE.csv", help="Where predictions go.", show_default="stdout"),
+    ] = None,
+    draws: Annotated[int, typer.Option("--draws", help="Networks drawn for a prediction.")] = 100,
+    seed: Annotated[int, typer.Option("--seed", "-s", help="Decides the draws.")] = 0,
+    json: o.Json = False,
+) -> None:
+    """Predict for new inputs."""
+    from ..experiments import predict_file, write_predictions
+    from ..experiments.predicting import prediction_rows
+
+    found, card = predict_file(run, inputs, draws=draws, seed=seed)
+    if out is not None:
+        write_predictions(out, found, card)
+    rows = list(prediction_rows(found, card))
+    if json:
+        shown = [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
+        show_json({"run": str(run), "examples": len(shown), "draws": found.draws, "predictions": shown})
+    elif out is not None:
+        typer.echo(f"{len(rows) - 1:,} predictions ({', '.join(rows[0])}) in {out}")
+    else:
+        import csv
+        import sys
+
+        csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
+
+
+def _choice(what: str, name: str | None, pairs: list[str] | None) -> dict[str, Any] | None:
+    from ..errors import SettingError
+    from ..experiments import parse_settings
+
+    settings = parse_settings(pairs or [], f"--{what}-set")
+    if name is None and settings:
+        raise SettingError(f"--{what}-set: say which data with --{what}")
+    return None if name is None else {"name": name, **settings}

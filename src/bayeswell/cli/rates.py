@@ -1,0 +1,110 @@
+"""``lr-range``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from . import options as o
+from .screen import show_json
+
+HELP = """Find a learning rate: raise it step by step and see where the objective falls and where it breaks.
+
+Nothing is kept but a picture, if matplotlib is installed. Use the suggestion as
+[bold]--set stepper.lr=...[/bold]; --lowest and --highest are the ends of the range."""
+EXAMPLES = (
+    "[bold]Example[/bold]",
+    "  bayeswell lr-range --data digits --method bbb --plot rates.png",
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("lr-range", help=HELP, epilog="\n".join(EXAMPLES))(lr_range)
+
+
+def lr_range(
+    method: o.Method = None,
+    settings: o.Set = None,
+    data: o.Data = None,
+    data_set: o.DataSet = None,
+    model: o.Model = None,
+    model_set: o.ModelSet = None,
+    likelihood: o.Likelihood = None,
+    likelihood_set: o.LikelihoodSet = None,
+    config: o.Config = None,
+    batch_size: o.BatchSize = None,
+    seed: o.Seed = None,
+    threads: o.Threads = None,
+    lowest: Annotated[float, typer.Option("--lowest", help="The first rate.")] = 1e-5,
+    highest: Annotated[float, typer.Option("--highest", help="The last rate.")] = 1.0,
+    steps: Annotated[int, typer.Option("--steps", help="How many rates, a step each.")] = 100,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE.png", help="Where the picture goes.", show_default="lr-range.png"),
+    ] = None,
+    json: o.Json = False,
+) -> None:
+    """Find a learning rate."""
+    from ..experiments import load_problem
+    from ..training import rate_range
+
+    experiment, _ = o.experiment_from(
+        config, method=method, method_set=settings, data=data, data_set=data_set, model=model, model_set=model_set,
+        likelihood=likelihood, likelihood_set=likelihood_set, batch_size=batch_size, seed=seed,
+    )  # fmt: skip
+    o.use_threads(threads)
+    problem = load_problem(experiment, with_ood=False)
+    found = rate_range(
+        problem.net, problem.data.train, experiment.method_part, problem.likelihood,
+        lowest=lowest, highest=highest, steps=steps, batch_size=experiment.batch_size, seed=experiment.seed,
+    )  # fmt: skip
+    picture = _picture(found, plot)
+    if json:
+        show_json(
+            {
+                "suggestion": found.suggestion, "broke_at": found.broke_at, "rates": list(found.rates),
+                "objectives": list(found.objectives), "plot": picture,
+            }
+        )  # fmt: skip
+        return
+    broke = "it did not break" if found.broke_at is None else f"it broke at {found.broke_at:.3g}"
+    best = min(found.objectives)
+    typer.echo(f"suggested learning rate: {found.suggestion:.3g}   (--set stepper.lr={found.suggestion:.3g})")
+    typer.echo(
+        f"{len(found.rates)} rates from {found.rates[0]:.3g} to {found.rates[-1]:.3g}; the objective fell from "
+        f"{found.objectives[0]:.4g} to {best:.4g} nats per example, {broke}"
+    )
+    if picture is not None:
+        typer.echo(f"picture in {picture}")
+
+
+def _picture(found: object, path: Path | None) -> str | None:
+    """Draw it: to a path that was asked for, else to one of our own if it can be done."""
+    from importlib.util import find_spec
+
+    from ..errors import FileError, SettingError
+    from ..plots import plot_rate_range
+    from ..training import RateRange
+
+    assert isinstance(found, RateRange)
+    if find_spec("matplotlib") is None:
+        if path is not None:
+            raise SettingError("--plot needs matplotlib, which is not installed: pip install matplotlib")
+        return None
+    import matplotlib
+
+    matplotlib.use("Agg")  # to a file: no window, and no display needed
+    target = path or Path("lr-range.png")
+    figure: Any = plot_rate_range(found).figure
+    try:
+        figure.savefig(str(target), dpi=120)
+    except (OSError, ValueError) as error:
+        raise FileError(f"cannot write {str(target)!r}: {getattr(error, 'strerror', None) or error}") from error
+    finally:
+        from matplotlib import pyplot
+
+        pyplot.close("all")
+    return str(target)

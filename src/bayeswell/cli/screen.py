@@ -1,0 +1,100 @@
+"""What people and machines see: tables for the one, JSON for the other, both on stdout."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+SCORES = (
+    ("accuracy", "accuracy"), ("rmse", "RMSE"), ("nll", "NLL"), ("ece", "ECE"), ("brier", "Brier"),
+    ("auroc", "AUROC"), ("entropy", "entropy"), ("ood_entropy", "OOD entropy"),
+)  # fmt: skip
+"""Names in a result and in a heading, in the order in which they are shown."""
+
+
+_WIDE = 240
+
+
+def one_line(text: str) -> str:
+    """A message without line breaks and control characters, whatever came in from a file."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
+def show_json(record: Any) -> None:
+    """One JSON document."""
+    typer.echo(json.dumps(record, indent=2, allow_nan=False))
+
+
+def show(table: Table, title: str = "", *, narrow: Callable[[], Table] | None = None) -> None:
+    """A table, as wide as the terminal; as wide as it needs where there is none.
+
+    ``narrow`` makes one with less in it, for a terminal in which this one does not find room.
+    """
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_WIDE)
+    elif narrow is not None and Console(width=_WIDE).measure(table).maximum > console.width:
+        table = narrow()
+    if title:  # not the table's own, which is broken into lines of its width
+        typer.echo(one_line(title) + "\n")
+    console.print(table)
+
+
+def new_table(*columns: str, right: Sequence[str] = (), wraps: Sequence[str] = ()) -> Table:
+    """An empty table; columns in ``right`` hold numbers, those in ``wraps`` may be broken into lines."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", no_wrap=column not in wraps)
+    return table
+
+
+def plain(text: Any) -> str:
+    """A cell as it is: square brackets are not markup, and the quotes of docstrings are left out."""
+    from rich.markup import escape
+
+    return escape(one_line(str(text).replace("``", "")))
+
+
+def show_scores(record: Mapping[str, Any], title: str) -> None:
+    """The scores of one model, with their standard errors over test examples."""
+    table = new_table("score", "value", "± over examples", right=("value", "± over examples"))
+    for part in ("test", "ood"):
+        scores = record.get(part)
+        if scores is None:
+            continue
+        errors = scores["standard_errors_over_examples"]
+        for name, heading in SCORES:
+            if name in scores["values"]:
+                error = "" if errors[name] is None else f"{errors[name]:.4f}"
+                table.add_row(heading, f"{scores['values'][name]:.4f}", error)
+    show(table, title)
+
+
+def show_result(record: Mapping[str, Any], where: str) -> None:
+    """The result of a run."""
+    title = f"{record['method']} · {record['model']} ({record['parameters']:,} parameters) on {record['data']}"
+    show_scores(record, f"{title}, seed {record['seed']}, {record['draws']} draws")
+    cost, spent = record["cost"], record["time"]
+    resumed = " (since it was resumed)" if spent["resumed"] else ""
+    lines = [
+        f"std/prior {record['std_ratio']:.4f} · {spent['train_seconds']:.1f} s of training{resumed}"
+        f" · {cost['steps']:,} steps · {cost['per_step']:g} forward passes a step, {cost['total']:,.0f} in all",
+    ]
+    if record["chains"] is not None:
+        chains = record["chains"]
+        sense = "agree" if chains["converged"] else "do not agree: train longer, or more chains (members)"
+        lines.append(f"{chains['chains']} chains {sense} (R-hat {chains['r_hat']}, ESS {chains['ess']})")
+    if record["stopped"]:
+        lines.append(f"stopped early: {record['stopped']}")
+    typer.echo("\n".join([*lines, f"in {where}"]))

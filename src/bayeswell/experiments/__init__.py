@@ -1,0 +1,40 @@
+"""Experiments: from names to a run, its result, and several side by side."""
+
+from .choices import build_method, merged, parse_settings, parse_value
+from .comparing import compare
+from .config_file import read_config
+from .data_card import DataCard
+from .evaluating import evaluate, load_model
+from .experiment import Experiment, experiment_settings
+from .loggers import CsvLog, TensorBoardLog
+from .places import path_of, place_in
+from .predicting import predict_file, write_predictions
+from .problem import Problem, load_problem
+from .running import RunFailed, experiment_of, finished_result, resume_run, run
+
+__all__ = [
+    "CsvLog",
+    "DataCard",
+    "Experiment",
+    "Problem",
+    "RunFailed",
+    "TensorBoardLog",
+    "build_method",
+    "compare",
+    "evaluate",
+    "experiment_of",
+    "experiment_settings",
+    "finished_result",
+    "load_model",
+    "load_problem",
+    "merged",
+    "parse_settings",
+    "parse_value",
+    "path_of",
+    "place_in",
+    "predict_file",
+    "read_config",
+    "resume_run",
+    "run",
+    "write_predictions",
+]

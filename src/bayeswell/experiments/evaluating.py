@@ -1,0 +1,127 @@
+"""How good a trained model is on data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ..datasets import Data, find_data, load_data, load_inputs
+from ..errors import DataError, FileError, SettingError, require_count
+from ..persistence.manifest import MANIFEST
+from ..predictive import ClassPrediction
+from ..predictive.predictor import Predictor, load
+from ..training.run_folder import CONFIG, MODEL
+from .choices import as_data_choice
+from .data_card import NAME, DataCard
+from .experiment import Experiment
+from .measuring import as_json, ood_scores, prediction_scores
+from .places import path_of, run_config
+from .problem import load_ood
+
+BATCH = 1000
+"""Examples in a pass while predicting: it bounds memory and changes no number."""
+
+
+def scores_of(
+    predictor: Predictor, data: Data, ood_inputs: Tensor | None, *, draws: int, seed: int = 0
+) -> dict[str, Any]:
+    """``test`` scores and, with inputs from outside the distribution, ``ood`` scores: part of a result."""
+    inputs, targets = data.test
+    found = predictor.predict(inputs, draws=draws, batch_size=BATCH, seed=seed)
+    _require_fitting(found, data)
+    scores: dict[str, Any] = {"test": as_json(prediction_scores(found, targets, data.scaling)), "ood": None}
+    if ood_inputs is not None:
+        strange = predictor.predict(ood_inputs, draws=draws, batch_size=BATCH, seed=seed)
+        if not isinstance(found, ClassPrediction) or not isinstance(strange, ClassPrediction):
+            raise SettingError("ood: out-of-distribution scores need classes; this model predicts real numbers")
+        scores["ood"] = {"examples": len(ood_inputs), **as_json(ood_scores(found, strange))}
+    return scores
+
+
+def evaluate(
+    path: str | os.PathLike[str],
+    data: Any = None,
+    *,
+    draws: int = 100,
+    ood: Any = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Measure a run (or a model that ``Result.save`` wrote) on the test part of data: its own, or others.
+
+    Other data are scaled as the run's own were. ``{"name": "corrupted", "corruption": ..., "severity": 3}`` are the
+    run's own test images, corrupted. A bare model takes data scaled by themselves. ``ood`` as in ``Experiment``.
+    """
+    require_count("evaluate", "draws", draws)
+    folder = path_of(path)
+    predictor = load_model(folder)
+    if not (folder / CONFIG).exists():
+        if data is None:
+            raise SettingError(f"{str(folder)!r} is a model without a run: say which data to measure it on")
+        chosen = load_data(as_data_choice("data", data))
+    else:
+        chosen = _data_of_run(folder, data)
+    ood_inputs = load_ood(None if ood is None else as_data_choice("ood", ood), chosen, seed)
+    scores = scores_of(predictor, chosen, ood_inputs, draws=draws, seed=seed)
+    return {"run": folder.name, "data": chosen.name, "examples": len(chosen.test[1]), "draws": draws, **scores}
+
+
+def load_model(path: str | os.PathLike[str]) -> Predictor:
+    """The model of a finished run, or a model folder itself."""
+    folder = path_of(path)
+    if not folder.is_dir():
+        raise FileError(f"{str(folder)!r}: there is no such folder")
+    if not (folder / CONFIG).exists():
+        if not (folder / MANIFEST).exists():
+            raise FileError(f"{str(folder)!r} holds neither a run nor a model")
+        return load(folder)
+    if not (folder / MODEL).is_dir() or not (folder / NAME).is_file():
+        raise FileError(f"the run in {str(folder)!r} is not finished; `bayeswell resume {folder}` goes on with it")
+    return load(folder / MODEL)
+
+
+def _data_of_run(folder: Path, choice: Any) -> Data:
+    problem = run_config(folder).get("problem")
+    record = problem.get("experiment") if isinstance(problem, Mapping) else None
+    if not isinstance(record, Mapping):
+        raise SettingError(f"{str(folder)!r} holds a run of a program of its own: evaluate it there")
+    experiment = Experiment.from_json(record)
+    assert isinstance(experiment.data, Mapping)
+    own = load_data(
+        experiment.data, validation=experiment.validation, validation_rule=experiment.validation_rule,
+        seed=experiment.seed, standardise=experiment.standardise,
+    )  # fmt: skip
+    if choice is None:
+        return own
+    other = as_data_choice("data", choice)
+    if find_data(other).name == "corrupted":
+        return replace(own, name=str(other.get("corruption", "corrupted")), test=(load_inputs(other, own), own.test[1]))
+    card = DataCard.read(folder)
+    found = load_data(other, standardise=False)
+    if (found.input_shape, found.vocabulary) != (card.input_shape, card.vocabulary):
+        raise DataError(
+            f"'{found.name}' has inputs of shape {found.input_shape}, the run was trained on {card.input_shape}"
+        )
+    if found.class_names != card.class_names and (found.outputs, found.likelihood) != (own.outputs, own.likelihood):
+        raise DataError(
+            f"'{found.name}' has {found.outputs} outputs ({found.likelihood}), the run was trained on {own.outputs} "
+            f"({own.likelihood})"
+        )
+    inputs, targets = found.test
+    test = (card.scaling.inputs(inputs), card.scaling.targets(targets))
+    return replace(found, test=test, scaling=card.scaling)
+
+
+def _require_fitting(prediction: Any, data: Data) -> None:
+    classes = isinstance(prediction, ClassPrediction)
+    if classes != (data.class_names is not None):
+        kinds = ("classes", "real numbers") if classes else ("real numbers", "classes")
+        raise DataError(f"the model predicts {kinds[0]}, but '{data.name}' has {kinds[1]}")
+    if classes and prediction.probabilities.shape[-1] != data.outputs:
+        raise DataError(
+            f"the model knows {prediction.probabilities.shape[-1]} classes, but '{data.name}' has {data.outputs}"
+        )

@@ -1,0 +1,129 @@
+"""Where numbers go while a network trains, besides ``metrics.jsonl``: CSV, TensorBoard, the screen."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import FileError, SettingError
+from ..training import Callback, EpochRecord, Run
+
+
+class Watchers(Callback):
+    """Callbacks that only look on, as one: how many there are may differ when a run is resumed.
+
+    ``steps`` counts the steps of this session: what is refused before the first is bad input, not a failed run.
+    """
+
+    def __init__(self, callbacks: Sequence[Callback]) -> None:
+        self.callbacks = tuple(callbacks)
+        self.steps = 0
+
+    def start(self, run: Run) -> None:
+        for callback in self._here(run):
+            callback.start(run)
+
+    def after_step(self, run: Run) -> None:
+        self.steps += 1
+        for callback in self._here(run):
+            callback.after_step(run)
+
+    def after_epoch(self, run: Run, record: EpochRecord) -> None:
+        for callback in self._here(run):
+            callback.after_epoch(run, record)
+
+    def end(self, run: Run) -> None:
+        for callback in self._here(run):
+            callback.end(run)
+
+    def close(self) -> None:
+        """Let go of terminals and files; also after an error."""
+        for callback in self.callbacks:
+            getattr(callback, "close", _nothing)()
+
+    def _here(self, run: Run) -> Sequence[Callback]:
+        """One process speaks for all."""
+        return self.callbacks if run.engine.rank == 0 else ()
+
+
+class CsvLog(Callback):
+    """One row an epoch in a CSV file; a run that goes on first drops the rows that it will write again."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def start(self, run: Run) -> None:
+        rows = self._rows()
+        kept = [row for row in rows[1:] if _before(row, run)]
+        if rows and len(kept) < len(rows) - 1:
+            self._write("w", [rows[0], *kept])
+
+    def after_epoch(self, run: Run, record: EpochRecord) -> None:
+        values = {"member": run.member, "epoch": record.epoch, "step": run.step, **record.values()}
+        header = [] if self.path.exists() else [list(values)]
+        self._write("a", [*header, [repr(value) for value in values.values()]])
+
+    def _rows(self) -> list[list[str]]:
+        try:
+            with open(self.path, newline="", encoding="utf-8") as file:
+                return list(csv.reader(file))
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError) as error:
+            raise FileError(f"cannot read {str(self.path)!r}: {getattr(error, 'strerror', None) or error}") from error
+
+    def _write(self, mode: str, rows: Sequence[Sequence[str]]) -> None:
+        try:
+            with open(self.path, mode, newline="", encoding="utf-8") as file:
+                csv.writer(file, lineterminator="\n").writerows(rows)
+        except OSError as error:
+            raise FileError(f"cannot write {str(self.path)!r}: {error.strerror or error}") from error
+
+
+def _before(row: Sequence[str], run: Run) -> bool:
+    """Whether a row is of an epoch that the run has behind it; a row cut short by a crash is not."""
+    try:
+        return (int(row[0]), int(row[1])) < (run.member, run.epoch)
+    except (ValueError, IndexError):
+        return False
+
+
+class TensorBoardLog(Callback):
+    """The numbers of every epoch for TensorBoard, one folder of events a member."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self._writer: Any = None
+        try:
+            importlib.import_module("tensorboard")
+        except ImportError as error:
+            raise SettingError("tensorboard is not installed; pip install 'bayeswell[tensorboard]'") from error
+
+    def start(self, run: Run) -> None:
+        # Imported here: it is optional, and takes seconds.
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.close()
+        name = f"member{run.member}" if run.members > 1 else ""
+        self._writer = SummaryWriter(str(self.folder / name), purge_step=run.step)
+
+    def after_epoch(self, run: Run, record: EpochRecord) -> None:
+        for name, value in record.values().items():
+            self._writer.add_scalar(name.replace(".", "/"), value, run.step)
+
+    def end(self, run: Run) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Write what is waiting."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+def _nothing() -> None:
+    """For what has nothing to let go of."""

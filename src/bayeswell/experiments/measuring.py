@@ -1,0 +1,75 @@
+"""What came out on test data, each number with its standard error over the test examples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from ..datasets import Scaling
+from ..metrics import entropy, gaussian_nll, rmse
+from ..metrics.calibration import estimate_ece
+from ..metrics.classification import brier_of_examples, hits_of_examples, nll_of_examples
+from ..metrics.detection import estimate_auroc
+from ..metrics.estimates import Estimate, estimate_mean, from_influence
+from ..predictive import ClassPrediction, RealPrediction
+
+ECE_BINS = 15
+
+
+def prediction_scores(
+    prediction: ClassPrediction | RealPrediction, targets: Tensor, scaling: Scaling
+) -> dict[str, Estimate]:
+    """Accuracy, NLL, ECE and Brier score; of real targets RMSE and NLL in their own units, not standardised ones.
+
+    The NLL of real targets is that of the Gaussian with the mixture's mean and variance. Where standardised
+    targets are t = (y - shift) / scale, stds are multiplied by scale and the NLL gains log scale.
+    """
+    if isinstance(prediction, ClassPrediction):
+        probabilities, labels = prediction.probabilities.cpu(), targets.cpu()
+        return {
+            "accuracy": estimate_mean(hits_of_examples(probabilities, labels)),
+            "nll": estimate_mean(nll_of_examples(probabilities, labels)),
+            "ece": estimate_ece(probabilities, labels, bins=ECE_BINS),
+            "brier": estimate_mean(brier_of_examples(probabilities, labels)),
+        }
+    mean, std = raw_mean_and_std(prediction, scaling)
+    return _real_scores(mean, std, scaling.raw_targets(targets.cpu().double()).reshape(mean.shape))
+
+
+def raw_mean_and_std(prediction: RealPrediction, scaling: Scaling) -> tuple[Tensor, Tensor]:
+    """Mean and std of a prediction in the units of the raw targets, in float64."""
+    mean = scaling.raw_targets(prediction.mean.cpu().double())
+    return mean, raw_std(prediction.variance.cpu().double().sqrt(), scaling)
+
+
+def raw_std(std: Tensor, scaling: Scaling) -> Tensor:
+    """A std of standardised targets in raw units."""
+    return std if scaling.target_scale is None else std * scaling.target_scale.double()
+
+
+def _real_scores(mean: Tensor, std: Tensor, targets: Tensor) -> dict[str, Estimate]:
+    losses = 0.5 * ((mean - targets) / std).square() + std.log() + 0.5 * math.log(2 * math.pi)
+    error = rmse(mean, targets)
+    # The RMSE is the square root of a mean, whose derivative is 1 / (2 RMSE).
+    influence = (mean - targets).square() / (2 * error) if error > 0 else mean - targets
+    return {
+        "rmse": from_influence(error, influence),
+        "nll": from_influence(gaussian_nll(mean, std.square(), targets), losses),
+    }
+
+
+def ood_scores(inside: ClassPrediction, outside: ClassPrediction) -> dict[str, Estimate]:
+    """How well the entropy of a prediction tells inputs from outside the distribution, and the mean entropies."""
+    here, there = (entropy(prediction.probabilities.cpu().double()) for prediction in (inside, outside))
+    return {"auroc": estimate_auroc(here, there), "entropy": estimate_mean(here), "ood_entropy": estimate_mean(there)}
+
+
+def as_json(scores: Mapping[str, Estimate]) -> dict[str, Any]:
+    """For a result file."""
+    return {
+        "values": {name: score.value for name, score in scores.items()},
+        "standard_errors_over_examples": {name: score.error for name, score in scores.items()},
+    }

@@ -1,0 +1,159 @@
+"""Predictions for a file of new inputs, and a table of them that a spreadsheet can be trusted with."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..datasets.files import read_bytes
+from ..datasets.formats import read_npz
+from ..datasets.own import read_table
+from ..errors import DataError, FileError, SettingError, nearest, require_count
+from ..predictive import ClassPrediction, RealPrediction
+from ..training.run_folder import CONFIG
+from .data_card import DataCard
+from .evaluating import BATCH, load_model
+from .measuring import raw_mean_and_std, raw_std
+from .places import path_of
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def predict_file(
+    run: str | os.PathLike[str], inputs: str | os.PathLike[str], *, draws: int = 100, seed: int = 0
+) -> tuple[ClassPrediction | RealPrediction, DataCard]:
+    """The prediction of a finished run for the inputs in a csv or npz file, in the units of the raw data."""
+    require_count("predict", "draws", draws)
+    folder = path_of(run)
+    predictor = load_model(folder)
+    if not (folder / CONFIG).exists():
+        raise SettingError(f"{str(folder)!r} is a model without a run: it does not say how inputs are scaled")
+    card = DataCard.read(folder)
+    found = predictor.predict(read_inputs(inputs, card), draws=draws, batch_size=BATCH, seed=seed)
+    return found, card
+
+
+def read_inputs(path: str | os.PathLike[str], card: DataCard) -> Tensor:
+    """Inputs from a file, scaled as the training data were.
+
+    A csv file has one example a row. If the run was trained on a csv file its columns are found by name and others are
+    left out; else there must be as many as an example has numbers, in order. An npz file has the array x, or one array.
+    """
+    file = path_of(path)
+    ending = file.suffix.lower()
+    if ending not in {".csv", ".npz"}:
+        raise SettingError(f"{os.fspath(path)}: inputs are read from a .csv or .npz file")
+    raw = _csv_inputs(file, card) if ending == ".csv" else _npz_inputs(file, card)
+    if card.vocabulary is not None:
+        if bool((raw != raw.round()).any()) or float(raw.min()) < 0 or float(raw.max()) >= card.vocabulary:
+            raise DataError(f"{file}: tokens must be whole numbers from 0 to {card.vocabulary - 1}")
+        return raw.long()
+    return card.scaling.inputs(raw)
+
+
+def _csv_inputs(file: Path, card: DataCard) -> Tensor:
+    names, rows = _table(file)
+    size = math.prod(card.input_shape)
+    if card.columns is not None and names is not None:
+        for column in card.columns:
+            if column not in names:
+                raise DataError(f"{file}: there is no column '{column}'; {nearest(column, names)}")
+        chosen = [names.index(column) for column in card.columns]
+    else:
+        found = len(rows[0][1])
+        if found != size:
+            raise DataError(f"{file}: it has {found} columns; an example has {size} numbers, one a column")
+        chosen = list(range(size))
+    shown = names or [str(number) for number in range(1, len(rows[0][1]) + 1)]
+    values = [[_number(row[i], f"{file}: row {line}, column '{shown[i]}'") for i in chosen] for line, row in rows]
+    return torch.tensor(values, dtype=torch.float64).reshape(len(values), *card.input_shape)
+
+
+def _table(file: Path) -> tuple[list[str] | None, list[tuple[int, list[str]]]]:
+    """The names of the columns, if the first row has any, and the rows."""
+    first = read_bytes(file).split(b"\n", 1)[0].decode("utf-8-sig", errors="replace").strip().split(",")
+    if all(_is_number(cell) for cell in first):
+        return None, read_table(str(file), header=False, delimiter=",")[1]
+    return read_table(str(file), header=True, delimiter=",")
+
+
+def _npz_inputs(file: Path, card: DataCard) -> Tensor:
+    arrays = read_npz(read_bytes(file), file)
+    if "x" not in arrays and len(arrays) != 1:
+        raise DataError(f"{file}: there is no array 'x'; it holds {', '.join(sorted(arrays)) or 'nothing'}")
+    array = arrays["x"] if "x" in arrays else next(iter(arrays.values()))
+    if array.dtype.kind not in "biuf" or array.ndim == 0 or not array.size:
+        raise DataError(f"{file}: the inputs have shape {array.shape} of {array.dtype}; they must be numbers (n, ...)")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        place = [int(index) for index in np.argwhere(~np.isfinite(array))[0]]
+        raise DataError(f"{file}: the value at index {place} is {array[tuple(place)]}; inputs must be finite")
+    shape = card.input_shape
+    image = len(shape) == 3
+    if image and array.shape[1:] == (*shape[1:], shape[0]) and array.shape[1:] != shape:
+        array = array.transpose(0, 3, 1, 2)
+    if image and shape[0] == 1 and array.shape[1:] == shape[1:]:
+        array = array[:, None]
+    if array.shape[1:] != shape:
+        raise DataError(f"{file}: an example has shape {array.shape[1:]}; the run was trained on {shape}")
+    raw = torch.from_numpy(np.ascontiguousarray(array, np.float64))
+    return raw / 255 if image and array.dtype == np.uint8 else raw
+
+
+def write_predictions(
+    path: str | os.PathLike[str], prediction: ClassPrediction | RealPrediction, card: DataCard
+) -> None:
+    """One row an example: label, probabilities, entropy and its parts in nats; or mean and stds in raw units."""
+    try:
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerows(prediction_rows(prediction, card))
+    except (OSError, ValueError) as error:
+        raise FileError(f"cannot write {os.fspath(path)!r}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def prediction_rows(prediction: ClassPrediction | RealPrediction, card: DataCard) -> Iterator[list[Any]]:
+    """The table: a header, then a row for each example."""
+    if isinstance(prediction, ClassPrediction):
+        names = card.class_names or tuple(map(str, range(prediction.probabilities.shape[-1])))
+        yield ["label", *(harmless(f"p_{name}") for name in names), "entropy", "epistemic", "aleatoric"]
+        columns = (prediction.entropy, prediction.epistemic, prediction.aleatoric)
+        parts = zip(
+            prediction.labels.tolist(), prediction.probabilities.tolist(), *(c.tolist() for c in columns), strict=True
+        )
+        for label, probabilities, *rest in parts:
+            yield [harmless(names[label]), *probabilities, *rest]
+        return
+    mean, std = (tensor.flatten(1) for tensor in raw_mean_and_std(prediction, card.scaling))
+    epistemic = raw_std(prediction.epistemic_variance.cpu().double().sqrt(), card.scaling).flatten(1)
+    aleatoric = raw_std(prediction.aleatoric_variance.cpu().double().sqrt(), card.scaling).flatten(1)
+    outputs = mean.shape[1]
+    numbers = [""] if outputs == 1 else [f"_{number}" for number in range(1, outputs + 1)]
+    kinds = ("mean", "std", "epistemic_std", "aleatoric_std")
+    yield [f"{kind}{number}" for number in numbers for kind in kinds]
+    table = torch.stack([mean, std, epistemic, aleatoric], dim=2).flatten(1)
+    yield from table.tolist()
+
+
+def harmless(cell: str) -> str:
+    """A text that no spreadsheet takes for a formula; a number stays a number."""
+    return f"'{cell}" if cell.startswith(_FORMULA) and not _is_number(cell) else cell
+
+
+def _number(cell: str, where: str) -> float:
+    if not _is_number(cell):
+        raise DataError(f"{where}: '{cell.strip()[:40]}' is not a finite number")
+    return float(cell)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        return math.isfinite(float(cell))
+    except ValueError:
+        return False

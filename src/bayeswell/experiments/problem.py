@@ -1,0 +1,120 @@
+"""From names to the data, the network and the likelihood of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from ..datasets import Augmentation, Data, load_data, load_inputs
+from ..errors import DataError, SettingError, nearest
+from ..models import build_model, default_model
+from ..random import derive_seed, make_generator
+from .experiment import Experiment
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What an experiment is about, in memory."""
+
+    data: Data
+    net: nn.Module
+    model: Mapping[str, Any]
+    likelihood: Any
+    ood_inputs: Tensor | None
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the network has."""
+        return sum(parameter.numel() for parameter in self.net.parameters())
+
+
+def load_problem(experiment: Experiment, *, with_ood: bool = True) -> Problem:
+    """Load the data and build the network; weights start as the seed says."""
+    data = load_data(
+        _choice(experiment.data),
+        validation=experiment.validation,
+        validation_rule=experiment.validation_rule,
+        seed=experiment.seed,
+        standardise=experiment.standardise,
+    )
+    _require_metric(experiment, data)
+    likelihood = data.likelihood if experiment.likelihood is None else _choice(experiment.likelihood)
+    if experiment.augment is not None and len(data.input_shape) != 3:
+        raise DataError(f"augment: '{data.name}' has inputs of shape {data.input_shape}; only images are augmented")
+    model = (
+        {"name": default_model(data.input_shape, data.vocabulary)}
+        if experiment.model is None
+        else _choice(experiment.model)
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(experiment.seed, "network"))
+        net = build_model(model, data.input_shape, data.outputs, vocabulary=data.vocabulary)
+    ood = load_ood(experiment.ood, data, experiment.seed) if with_ood else None
+    return Problem(data, net, model, likelihood, ood)
+
+
+def _require_metric(experiment: Experiment, data: Data) -> None:
+    """Refuse at once what early stopping would miss after the first epoch."""
+    scores = ("nll", "rmse") if data.class_names is None else ("accuracy", "brier", "ece", "nll")
+    metric = experiment.early_stopping_metric
+    if experiment.early_stopping is not None and metric not in scores:
+        raise SettingError(f"early_stopping_metric = {metric!r}; {nearest(str(metric), scores)}")
+
+
+def load_ood(choice: Any, data: Data, seed: int) -> Tensor | None:
+    """Inputs from outside the distribution, for classes only: the entropy of classes is what tells them apart."""
+    if choice is None:
+        return None
+    if data.class_names is None:
+        raise SettingError(f"ood: '{data.name}' has real targets; out-of-distribution scores need classes")
+    return load_inputs(_choice(choice), like=data, seed=seed)
+
+
+def _choice(value: Any) -> dict[str, Any]:
+    assert isinstance(value, Mapping)  # Experiment has seen to it
+    return dict(value)
+
+
+def training_data(experiment: Experiment, data: Data) -> tuple[Any, Augmentation | None]:
+    """What ``fit`` takes as data and as augmentation: tensors, or with workers a loader that does both."""
+    augment = experiment.augmentation
+    if experiment.workers == 0:
+        return data.train, augment
+    generator = make_generator(0)  # ``fit`` seeds it for each epoch
+    loader = DataLoader(
+        Examples(*data.train, augment), batch_size=min(experiment.batch_size, len(data.train[1])), shuffle=True,
+        num_workers=experiment.workers, collate_fn=as_it_is, generator=generator,
+    )  # fmt: skip
+    return loader, None
+
+
+class Examples(Dataset[Any]):
+    """Tensors as a data set whose workers fetch, and augment, a batch at a time."""
+
+    def __init__(self, inputs: Tensor, targets: Tensor, augment: Augmentation | None) -> None:
+        self.inputs, self.targets, self.augment = inputs, targets, augment
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.inputs[index], self.targets[index]
+
+    def __getitems__(self, indices: list[int]) -> tuple[Tensor, Tensor]:
+        """A batch at once: what torch's loader asks for, if it is offered."""
+        chosen = torch.tensor(indices)
+        inputs = self.inputs[chosen]
+        if self.augment is not None:
+            # From the worker's own stream, which the loader has seeded for this epoch.
+            inputs = self.augment(inputs, make_generator(int(torch.randint(2**62, ()))))
+        return inputs, self.targets[chosen]
+
+
+def as_it_is(batch: Any) -> Any:
+    """The batch is one already."""
+    return batch

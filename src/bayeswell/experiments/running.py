@@ -1,0 +1,189 @@
+"""An experiment from its beginning to its result, in a folder that survives."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import BayeswellError, DivergenceError, SettingError
+from ..metrics.chains import ChainReport
+from ..predictive.predictor import Predictor
+from ..training import Callback, Interrupted, ProgressBar, Result, RunFolder, fit
+from ..training.progress import wants_progress
+from ..training.run_folder import CONFIG, MODEL, differences
+from .data_card import DataCard
+from .evaluating import scores_of
+from .experiment import Experiment
+from .loggers import Watchers
+from .places import path_of, run_config
+from .problem import Problem, load_problem, training_data
+
+FORMAT = 1
+AnyPath = str | os.PathLike[str]
+
+
+class RunFailed(BayeswellError):
+    """A run failed after it had begun; its folder holds the last good checkpoint. The cause says why."""
+
+
+def run(
+    experiment: Experiment,
+    path: AnyPath,
+    *,
+    resume: bool = False,
+    force: bool = False,
+    checkpoint_steps: int | None = None,
+    checkpoint_seconds: float = 30.0,
+    loggers: Sequence[Callback] = (),
+    progress: bool | None = None,
+    label: str = "",
+) -> dict[str, Any]:
+    """Train, save the model, measure it on the test set; the record is that of ``result.json``.
+
+    ``resume`` goes on with the run that may be in the folder, bit for bit, and gives back the result of one that is
+    finished. ``force`` goes on even if settings differ. Everything in the record but ``time`` is the same for the same
+    experiment. In a job of several processes only the first gets a record; the others get an empty one.
+    """
+    folder = path_of(path)
+    if resume and not force:
+        finished = finished_result(folder, experiment)
+        if finished is not None:
+            return finished
+    problem = load_problem(experiment)
+    described: dict[str, Any] = {"experiment": experiment.as_json(), "data_sha256": problem.data.fingerprint()}
+    run_folder = RunFolder(
+        folder, problem=described, resume=resume, force=force,
+        checkpoint_steps=checkpoint_steps, checkpoint_seconds=checkpoint_seconds,
+    )  # fmt: skip
+    bar = [ProgressBar(label)] if wants_progress(progress) else []
+    watchers = Watchers([*loggers, *bar])
+    data, augment = training_data(experiment, problem.data)
+    was_there = (folder / CONFIG).exists()
+    began = time.perf_counter()
+    try:
+        result = fit(
+            problem.net, data, experiment.method_part, problem.likelihood,
+            epochs=experiment.epochs, batch_size=experiment.batch_size, seed=experiment.seed,
+            validation=problem.data.validation, early_stopping=experiment.keep_best, augment=augment,
+            accumulate=experiment.accumulate, devices=experiment.devices_part, folder=run_folder,
+            callbacks=[watchers], progress=False,
+        )  # fmt: skip
+    except Interrupted:
+        raise
+    except BayeswellError as error:
+        if watchers.steps == 0 and not isinstance(error, DivergenceError):
+            if not was_there:
+                _undo(folder)
+            raise
+        failure = RunFailed(str(error))
+        failure.model = error.model
+        raise failure from error
+    finally:
+        watchers.close()
+    seconds = time.perf_counter() - began
+    return _finish(experiment, problem, result, run_folder, seconds, watchers.steps) if _speaks() else {}
+
+
+def resume_run(path: AnyPath, **options: Any) -> dict[str, Any]:
+    """Go on with the run in a folder, from what the folder says alone; options as in ``run``."""
+    return run(experiment_of(path), path, resume=True, **options)
+
+
+def experiment_of(path: AnyPath) -> Experiment:
+    """The experiment that the run in a folder was begun with."""
+    problem = run_config(path).get("problem")
+    record = problem.get("experiment") if isinstance(problem, Mapping) else None
+    if not isinstance(record, Mapping):
+        raise SettingError(
+            f"{os.fspath(path)!r} holds a run of a program of its own: only that program can make its network and data "
+            "again"
+        )
+    return Experiment.from_json(record)
+
+
+def finished_result(path: AnyPath, experiment: Experiment | None = None) -> dict[str, Any] | None:
+    """The result of the run in a folder, if there is one and it is finished; refused if it is another experiment's."""
+    folder = RunFolder(path_of(path))
+    result = folder.result()
+    if result is not None and experiment is not None:
+        changes = differences(experiment_of(path).as_json(), experiment.as_json())
+        if changes:
+            raise SettingError(f"the finished run in {os.fspath(path)!r} is another one: {'; '.join(changes)}")
+    return result
+
+
+def _undo(folder: Path) -> None:
+    """What was refused before its first step leaves nothing behind: the mended command finds the place free."""
+    if _speaks():
+        with contextlib.suppress(OSError):
+            (folder / CONFIG).unlink()
+            folder.rmdir()
+
+
+def _finish(
+    experiment: Experiment, problem: Problem, result: Result, folder: RunFolder, seconds: float, steps: int
+) -> dict[str, Any]:
+    """Save the model, measure it, write the result: in this order, so that a result has a model."""
+    result.save(folder.path / MODEL)
+    DataCard.of(problem.data, experiment).write(folder.path)
+    began = time.perf_counter()
+    predictor = Predictor(result.model, result.likelihood)
+    scores = scores_of(predictor, problem.data, problem.ood_inputs, draws=experiment.draws)
+    method = result.method
+    batches = math.ceil(len(problem.data.train[1]) / min(experiment.batch_size, len(problem.data.train[1])))
+    taken = batches * sum(len(history.epochs) for history in result.histories)
+    record: dict[str, Any] = {
+        "format": FORMAT,
+        "method": method.name,
+        "data": problem.data.name,
+        "model": problem.model["name"],
+        "seed": experiment.seed,
+        "parameters": problem.parameters,
+        "examples": {"train": len(problem.data.train[1]), "test": len(problem.data.test[1])},
+        "draws": experiment.draws,
+        **scores,
+        "std_ratio": result.std_ratio,
+        "chains": _chains(result.chains),
+        "stopped": result.stopped,
+        "cost": {
+            "unit": "forward passes of a batch; a backward pass counts as two",
+            "per_step": method.cost,
+            "members": method.members,
+            "steps": taken,
+            "total": taken * method.cost / method.members,
+        },
+        # All that a second run of the same experiment may find otherwise.
+        "time": {
+            "train_seconds": seconds,
+            "evaluate_seconds": time.perf_counter() - began,
+            "timed_steps": steps,
+            "resumed": steps < taken,
+        },
+    }
+    folder.write_result(record)
+    return record
+
+
+def _chains(report: ChainReport | None) -> dict[str, Any] | None:
+    if report is None:
+        return None
+    finite = {name: value if math.isfinite(value) else None for name, value in _numbers(report).items()}
+    return {**finite, "converged": report.converged, "warnings": list(report.warnings)}
+
+
+def _numbers(report: ChainReport) -> dict[str, float]:
+    names = ("r_hat", "ess", "chains", "draws", "quantities", "constant")
+    return {name: getattr(report, name) for name in names}
+
+
+def _speaks() -> bool:
+    """Whether this process is the only one, or the first of several."""
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return not distributed or torch.distributed.get_rank() == 0

@@ -1,0 +1,86 @@
+"""Numbers with their standard errors, which are of two kinds that must not be mixed up.
+
+``over="examples"``: how far a number would move with other test examples; one run is enough. ``over="seeds"``: how far
+with another seed of training; it needs several runs, all measured on the same test examples. Neither contains the
+other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..errors import DataError, SettingError
+from .checks import require_numbers
+
+Over = Literal["examples", "seeds"]
+_SUFFIXES: Mapping[str, str] = {"examples": "_error", "seeds": "_error_over_seeds"}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number, its standard error, and what the error is over; None where one example or seed tells nothing."""
+
+    value: float
+    error: float | None
+    over: Over = "examples"
+
+    def __post_init__(self) -> None:
+        if self.over not in _SUFFIXES:
+            raise SettingError(f"Estimate: over = {self.over!r}; allowed: examples, seeds")
+
+    def __str__(self) -> str:
+        spread = "unknown" if self.error is None else f"{self.error:.2g}"
+        return f"{self.value:.4g} +- {spread} (over {self.over})"
+
+    def as_record(self, name: str) -> dict[str, float]:
+        """``<name>``, and ``<name>_error`` (over examples) or ``<name>_error_over_seeds`` unless it is unknown."""
+        record = {name: self.value}
+        if self.error is not None:
+            record[name + _SUFFIXES[self.over]] = self.error
+        return record
+
+
+def estimate_mean(values: Tensor) -> Estimate:
+    """The mean of (S, ...) and its standard error std / sqrt(S) over the S examples.
+
+    Values of one example (places of an image) are not independent, so they are averaged first: all examples have
+    equally many, and the mean stays the same.
+    """
+    numbers = require_numbers("values", values)
+    return from_influence(float(numbers.mean()), numbers)
+
+
+def from_influence(value: float, influence: Tensor) -> Estimate:
+    """The delta method: the influence (S, ...) of each example on a number, whose mean is the number's first order.
+
+    For a mean it is the values themselves. Constants make no difference.
+    """
+    rows = influence.double().reshape(len(influence), -1).mean(1)
+    return Estimate(value, None if len(rows) < 2 else float(rows.std()) / math.sqrt(len(rows)))
+
+
+def estimate_over_seeds(values: Sequence[float]) -> Estimate:
+    """The mean of one number over runs that differ by their seed alone, and its standard error std / sqrt(runs)."""
+    numbers = require_numbers("values over seeds", torch.tensor(list(values), dtype=torch.float64))
+    error = None if len(numbers) < 2 else float(numbers.std()) / math.sqrt(len(numbers))
+    return Estimate(float(numbers.mean()), error, over="seeds")
+
+
+def over_seeds(records: Sequence[Mapping[str, float]]) -> dict[str, Estimate]:
+    """``estimate_over_seeds`` of each number that all records have; their errors over examples are left out."""
+    if not records:
+        raise DataError("over_seeds: no records; it takes one for each seed, at least one")
+    shared = [name for name in records[0] if all(name in record for record in records)]
+    errors = {name + suffix for name in shared for suffix in _SUFFIXES.values()}
+    return {name: estimate_over_seeds([record[name] for record in records]) for name in shared if name not in errors}
+
+
+def flat_record(estimates: Mapping[str, Estimate]) -> dict[str, float]:
+    """Plain numbers for JSON: ``Estimate.as_record`` of each."""
+    return {key: number for name, found in estimates.items() for key, number in found.as_record(name).items()}

@@ -1,0 +1,229 @@
+"""Every number of a prediction at once, each with its standard error over test examples.
+
+``..._estimates`` give ``Estimate`` objects by name; ``..._record`` the same as plain numbers for JSON: ``<name>``, and
+``<name>_error`` where there is one (one example has none). ``over_seeds`` puts the records of several runs together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from ..errors import DataError
+from .calibration import estimate_classwise_ece, estimate_ece, estimate_mce
+from .checks import require_numbers
+from .classification import brier_of_examples, expected_nll_of_examples, hits_of_examples, nll_of_examples
+from .detection import estimate_aupr, estimate_auroc, estimate_fpr_at_recall
+from .estimates import Estimate, estimate_mean, flat_record
+from .probabilities import require_probabilities
+from .regression import (
+    estimate_calibration_error,
+    estimate_interval_coverage,
+    estimate_rmse,
+    expected_gaussian_nll_of_examples,
+    gaussian_crps_of_examples,
+    gaussian_nll_of_examples,
+    gaussian_pit,
+    mixture_crps_of_examples,
+    mixture_nll_of_examples,
+    mixture_pit,
+)
+from .selective import estimate_aurc
+from .uncertainty import entropy, least_confidence, mutual_information_of_examples, without_rounding
+
+COVERAGE_LEVELS = (0.5, 0.9, 0.95)
+
+
+def classification_record(
+    probabilities: Tensor,
+    labels: Tensor,
+    *,
+    samples: Tensor | None = None,
+    mutual_information: Tensor | None = None,
+    ood: Tensor | None = None,
+    ood_samples: Tensor | None = None,
+    ood_mutual_information: Tensor | None = None,
+) -> dict[str, float]:
+    """``classification_estimates`` as plain numbers."""
+    return flat_record(
+        classification_estimates(
+            probabilities,
+            labels,
+            samples=samples,
+            mutual_information=mutual_information,
+            ood=ood,
+            ood_samples=ood_samples,
+            ood_mutual_information=ood_mutual_information,
+        )
+    )
+
+
+def classification_estimates(
+    probabilities: Tensor,
+    labels: Tensor,
+    *,
+    samples: Tensor | None = None,
+    mutual_information: Tensor | None = None,
+    ood: Tensor | None = None,
+    ood_samples: Tensor | None = None,
+    ood_mutual_information: Tensor | None = None,
+) -> dict[str, Estimate]:
+    """All numbers of averaged probabilities (S, ..., K) against labels (S, ...).
+
+    - always: accuracy, nll, brier, tfp_brier, ece (15 bins), ece_20, ece_quantile (15), ece_classwise (15), mce (15),
+      predictive_entropy, aurc (errors ranked by 1 - max p);
+    - with ``samples`` (D, S, ..., K): expected_nll, expected_entropy, mutual_information;
+    - with ``mutual_information`` (S, ...), as a prediction has it without keeping samples: the last two;
+    - with ``ood``, averaged probabilities of inputs from elsewhere: ``ood_estimates``, named ``ood_...``; by mutual
+      information where it is known of both sides.
+    """
+    values = require_probabilities(probabilities)
+    hits = hits_of_examples(values, labels)
+    loss = estimate_mean(brier_of_examples(values, labels))
+    uncertainty = entropy(values.double())
+    found = {
+        "accuracy": estimate_mean(hits),
+        "nll": estimate_mean(nll_of_examples(values, labels)),
+        "brier": loss,
+        "tfp_brier": Estimate(loss.value - 1, loss.error),
+        "ece": estimate_ece(values, labels),
+        "ece_20": estimate_ece(values, labels, bins=20),
+        "ece_quantile": estimate_ece(values, labels, binning="quantile"),
+        "ece_classwise": estimate_classwise_ece(values, labels),
+        "mce": estimate_mce(values, labels),
+        "predictive_entropy": estimate_mean(uncertainty),
+        "aurc": estimate_aurc(1 - hits, least_confidence(values)),
+    }
+    if samples is not None:
+        _require_draws_of("samples", samples, values)
+        found["expected_nll"] = estimate_mean(expected_nll_of_examples(samples, labels))
+    information = _information("mutual_information", values, samples, mutual_information)
+    if information is not None:
+        found["expected_entropy"] = estimate_mean(uncertainty - information)
+        found["mutual_information"] = estimate_mean(information)
+    if ood is not None:
+        outside = ood_estimates(
+            values,
+            ood,
+            mutual_information=information,
+            ood_mutual_information=_information("ood_mutual_information", ood, ood_samples, ood_mutual_information),
+        )
+        found |= {f"ood_{name}": estimate for name, estimate in outside.items()}
+    elif ood_samples is not None or ood_mutual_information is not None:
+        raise DataError("ood: None, but ood_samples or ood_mutual_information was given; give the probabilities too")
+    return found
+
+
+def ood_estimates(
+    probabilities: Tensor,
+    ood: Tensor,
+    *,
+    mutual_information: Tensor | None = None,
+    ood_mutual_information: Tensor | None = None,
+) -> dict[str, Estimate]:
+    """How well uncertainty tells ``ood`` inputs (M, ..., K) from ordinary ones (S, ..., K), and how large it is there.
+
+    ``<metric>_<score>``: auroc, aupr and fpr95 by entropy, max_probability (1 - max p) and, where it is known of both
+    sides, mutual_information; the score of an input with several places is the mean over them. And
+    ``predictive_entropy``, ``max_probability`` and ``mutual_information``: their means over the ``ood`` inputs.
+    """
+    here, there = require_probabilities(probabilities), require_probabilities(ood)
+    scores = {
+        "entropy": (entropy(here.double()), entropy(there.double())),
+        "max_probability": (least_confidence(here), least_confidence(there)),
+    }
+    found = {
+        "predictive_entropy": estimate_mean(scores["entropy"][1]),
+        "max_probability": estimate_mean(1 - scores["max_probability"][1]),
+    }
+    if ood_mutual_information is not None:
+        outside = _information("ood_mutual_information", there, None, ood_mutual_information)
+        assert outside is not None
+        found["mutual_information"] = estimate_mean(outside)
+        inside = _information("mutual_information", here, None, mutual_information)
+        if inside is not None:
+            scores["mutual_information"] = (inside, outside)
+    for name, (inside_scores, outside_scores) in scores.items():
+        pair = _of_inputs(inside_scores), _of_inputs(outside_scores)
+        found[f"auroc_{name}"] = estimate_auroc(*pair)
+        found[f"aupr_{name}"] = estimate_aupr(*pair)
+        found[f"fpr95_{name}"] = estimate_fpr_at_recall(*pair)
+    return found
+
+
+def regression_record(
+    mean: Tensor,
+    variance: Tensor,
+    targets: Tensor,
+    *,
+    samples: Tensor | None = None,
+    noise_variance: Tensor | None = None,
+) -> dict[str, float]:
+    """``regression_estimates`` as plain numbers."""
+    return flat_record(regression_estimates(mean, variance, targets, samples=samples, noise_variance=noise_variance))
+
+
+def regression_estimates(
+    mean: Tensor,
+    variance: Tensor,
+    targets: Tensor,
+    *,
+    samples: Tensor | None = None,
+    noise_variance: Tensor | None = None,
+) -> dict[str, Estimate]:
+    """All numbers of a prediction's mean and variance (noise included), (S,) or (S, C), against targets.
+
+    - always, of the Gaussian with this mean and variance: rmse, nll, crps, coverage_50, coverage_90, coverage_95,
+      calibration_error;
+    - with ``samples``, each draw's mean (D, S, ...), and ``noise_variance``, of each draw (D, S, ...) or shared by all
+      (S, ...): expected_nll, and of the mixture over draws mixture_nll, mixture_crps, mixture_coverage_50 (90, 95),
+      mixture_calibration_error.
+    """
+    found = {
+        "rmse": estimate_rmse(mean, targets),
+        "nll": estimate_mean(gaussian_nll_of_examples(mean, variance, targets)),
+        "crps": estimate_mean(gaussian_crps_of_examples(mean, variance, targets)),
+        **_calibration("", gaussian_pit(mean, variance, targets)),
+    }
+    if (samples is None) != (noise_variance is None):
+        missing, given = ("samples", "noise_variance") if samples is None else ("noise_variance", "samples")
+        raise DataError(f"{missing}: None, but {given} was given; the mixture over draws needs both")
+    if samples is not None and noise_variance is not None:
+        mixture = samples, noise_variance, targets
+        found |= {
+            "expected_nll": estimate_mean(expected_gaussian_nll_of_examples(*mixture)),
+            "mixture_nll": estimate_mean(mixture_nll_of_examples(*mixture)),
+            "mixture_crps": estimate_mean(mixture_crps_of_examples(*mixture)),
+            **_calibration("mixture_", mixture_pit(*mixture)),
+        }
+    return found
+
+
+def _calibration(prefix: str, pit: Tensor) -> Mapping[str, Estimate]:
+    coverage = {f"{prefix}coverage_{round(100 * q)}": estimate_interval_coverage(pit, q) for q in COVERAGE_LEVELS}
+    return coverage | {f"{prefix}calibration_error": estimate_calibration_error(pit)}
+
+
+def _information(name: str, probabilities: Tensor, samples: Tensor | None, given: Tensor | None) -> Tensor | None:
+    """Mutual information (S, ...) as given or from samples; None if neither is there."""
+    if given is not None:
+        information = require_numbers(name, given)
+        wanted = probabilities.shape[:-1]
+        if information.shape != wanted:
+            raise DataError(f"{name}: shape {tuple(information.shape)}; the probabilities ask for {tuple(wanted)}")
+        return without_rounding(information)
+    if samples is None:
+        return None
+    _require_draws_of(name.replace("mutual_information", "samples"), samples, probabilities)
+    return mutual_information_of_examples(samples)
+
+
+def _require_draws_of(name: str, samples: Tensor, probabilities: Tensor) -> None:
+    if not isinstance(samples, Tensor) or samples.shape[1:] != probabilities.shape:
+        found = tuple(samples.shape) if isinstance(samples, Tensor) else type(samples).__name__
+        raise DataError(f"{name}: {found}; they must be (D, *{tuple(probabilities.shape)}), each draw's probabilities")
+
+
+def _of_inputs(scores: Tensor) -> Tensor:
+    return scores.reshape(len(scores), -1).mean(1)

@@ -1,0 +1,142 @@
+"""What a sweep varies: for each setting a range or a few choices, written as one piece of text.
+
+``stepper.lr=1e-4:1e-1:log``    a number between two others, even on the log scale
+``temperature=0.01:1``          the same, even on the plain scale
+``posterior.rank=1:8``          a whole number, because both ends are written as whole numbers
+``temperature=0.01,0.1,1``      one of these
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ..errors import SettingError
+
+Setting: TypeAlias = bool | int | float | str
+Settings: TypeAlias = dict[str, Setting]
+
+GRAMMAR = "write name=low:high, name=low:high:log or name=a,b,c"
+_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_WHOLE = re.compile(r"[+-]?\d+")
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from ``low`` to ``high``, both ends included; whole ones if ``whole``."""
+
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+
+    @property
+    def text(self) -> str:
+        return f"{self.low!r}:{self.high!r}{':log' if self.log else ''}"
+
+
+@dataclass(frozen=True)
+class Choices:
+    """One of a few values."""
+
+    values: tuple[Setting, ...]
+
+    @property
+    def text(self) -> str:
+        return ",".join(str(value).lower() if isinstance(value, bool) else str(value) for value in self.values)
+
+
+Spread: TypeAlias = Range | Choices
+Space: TypeAlias = Mapping[str, Spread]
+
+
+def parse_space(texts: Iterable[str]) -> dict[str, Spread]:
+    """A space from lines such as ``stepper.lr=1e-4:1e-1:log``."""
+    space: dict[str, Spread] = {}
+    for text in texts:
+        name, equals, spread = (part.strip() for part in text.partition("="))
+        if not equals:
+            raise SettingError(f"space {text!r}: no '='; {GRAMMAR}")
+        if name in space:
+            raise SettingError(f"space: '{name}' is given twice; give each setting one range")
+        space[name] = parse_spread(name, spread)
+    return check_space(space)
+
+
+def check_space(space: Mapping[str, Spread | str]) -> dict[str, Spread]:
+    """A space with every name and range in order; ranges may still be text."""
+    if not space:
+        raise SettingError(f"space: nothing to vary; {GRAMMAR}")
+    for name in space:
+        if not _NAME.fullmatch(name):
+            raise SettingError(f"space: {name!r} is not the name of a setting; write words joined by dots")
+    parsed = {
+        name: parse_spread(name, spread if isinstance(spread, str) else spread.text) for name, spread in space.items()
+    }
+    for name in parsed:
+        inner = [other for other in parsed if other.startswith(f"{name}.")]
+        if inner:
+            raise SettingError(f"space: '{name}' and '{inner[0]}' cannot both vary: one lies inside the other")
+    return parsed
+
+
+def parse_spread(name: str, text: str) -> Spread:
+    """One range or list of choices; the name is for messages."""
+    if "," in text:
+        values = tuple(_value(part.strip()) for part in text.split(","))
+        if "" in values:
+            raise SettingError(f"space: {name} = {text!r}: a choice is empty; write name=a,b,c")
+        if any(isinstance(value, float) and not math.isfinite(value) for value in values):
+            raise SettingError(f"space: {name} = {text!r}: choices must be finite")
+        if len(set(values)) < len(values):
+            raise SettingError(f"space: {name} = {text!r}: a choice is given twice")
+        return Choices(values)
+    parts = [part.strip() for part in text.split(":")]
+    if len(parts) not in (2, 3):
+        hint = "a single value is a setting, not a range; " if len(parts) == 1 else ""
+        raise SettingError(f"space: {name} = {text!r}: {hint}{GRAMMAR}")
+    if len(parts) == 3 and parts[2] != "log":
+        raise SettingError(f"space: {name} = {text!r}: {parts[2]!r} is unknown; allowed after the second ':' is log")
+    return _range(name, text, parts[0], parts[1], log=len(parts) == 3)
+
+
+def _range(name: str, text: str, low_text: str, high_text: str, *, log: bool) -> Range:
+    whole = all(_WHOLE.fullmatch(part) for part in (low_text, high_text))
+    try:
+        low, high = float(low_text), float(high_text)
+    except ValueError as error:
+        raise SettingError(f"space: {name} = {text!r}: both ends must be numbers; {GRAMMAR}") from error
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise SettingError(f"space: {name} = {text!r}: both ends must be finite")
+    if low >= high:
+        raise SettingError(f"space: {name} = {text!r}: the low end must be below the high end")
+    if log and low <= 0:
+        raise SettingError(f"space: {name} = {text!r}: on the log scale the low end must be above 0")
+    if whole:
+        return Range(int(low_text), int(high_text), log, whole=True)
+    return Range(low, high, log)
+
+
+def _value(text: str) -> Setting:
+    """A number or a truth value if it reads as one, else the text itself."""
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def corners(space: Space) -> list[Settings]:
+    """A few points that have every end and every choice in them: to see, before any work, that all can be set."""
+    ends = {
+        name: (spread.low, spread.high) if isinstance(spread, Range) else spread.values
+        for name, spread in space.items()
+    }
+    most = max(len(values) for values in ends.values())
+    return [{name: values[min(index, len(values) - 1)] for name, values in ends.items()} for index in range(most)]

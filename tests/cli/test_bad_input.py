@@ -1,0 +1,151 @@
+"""Bad input is one line on stderr and exit code 2: no traceback, nothing on stdout, nothing left on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bayeswell.errors import SettingError
+
+OUT = "--out new"
+CASES = [
+    ("train --method bbbb --out new", "did you mean 'bbb'"),
+    ("train --data digts --out new", "did you mean 'digits'"),
+    ("train --model cn --out new", "did you mean 'cnn'"),
+    ("train --likelihood gausian --out new", "did you mean 'gaussian'"),
+    ("train --ood nois --out new", "did you mean 'noise'"),
+    ("train --set stepper.lrr=1 --out new", "did you mean 'lr'"),
+    ("train --set posterir=x --out new", "did you mean 'posterior'"),
+    ("train --set stepper --out new", "setting=value"),
+    ("train --set temperature=warm --out new", "temperature = 'warm'"),
+    ("train --set stepper.lr=fast --out new", "lr = 'fast'"),
+    ("train --set posterior=normall --out new", "unknown posterior 'normall'"),
+    ("train --data-set splt=3 --out new", "did you mean 'split'"),
+    ("train --model cnn --model-set widht=3 --out new", "did you mean 'width'"),
+    ("train --model-set width=3 --out new", "say which model"),
+    ("train --config nothing.toml --out new", "nothing.toml"),
+    ("train --config key.toml --out new", "unknown key 'epoch'; did you mean 'epochs'"),
+    ("train --config syntax.toml --out new", "line 1"),
+    ("train --config part.toml --out new", "did you mean 'lr'"),
+    ("train --config kind.toml --out new", "epochs = 'many'"),
+    ("train --data nothing.csv --out new", "nothing.csv"),
+    ("train --data nan.csv --out new", "nan.csv: row 3, column 'b': 'nan'"),
+    ("train --data one_class.csv --out new", "two classes"),
+    ("train --data ./nowhere --out new", "nowhere"),
+    ("train --data mnist --out new", "BAYESWELL_OFFLINE"),
+    ("train --epochs 0 --out new", "epochs = 0"),
+    ("train --epochs x --out new", "--epochs"),
+    ("train --epoch 3 --out new", "--epochs"),
+    ("train --seed -1 --out new", "seed = -1"),
+    ("train --validation 1.5 --out new", "validation = 1.5"),
+    ("train --validation 5000 --out new", "validation = 5000"),
+    ("train --early-stopping 2 --out new", "validation"),
+    ("train --precision 8 --out new", "precision = '8'"),
+    ("train --threads 0 --out new", "threads = 0"),
+    ("train --likelihood gaussian --method map --quiet --out new", "targets"),
+    ("train --model lenet5 --data wine --out new", "images"),
+    ("train --augment --data wine --out new", "only images"),
+    ("train --out FINISHED", "already holds a run"),
+    ("train --out nan.csv", "nan.csv"),
+    ("train --out FINISHED --resume --method map --epochs 7", "epochs was 2, is now 7"),
+    ("train --out new --name x", "--name"),
+    ("train --name ../../x", "run name '../../x'"),
+    ("train --name /x", "run name '/x'"),
+    ("resume nothing", "no such folder"),
+    ("resume .", "holds no run"),
+    ("resume", "RUN"),
+    ("evaluate nothing", "no such folder"),
+    ("evaluate .", "neither a run nor a model"),
+    ("evaluate FINISHED --draws 0", "draws = 0"),
+    ("evaluate FINISHED --data wine", "shape"),
+    ("evaluate FINISHED --data-set severity=3", "--data"),
+    ("predict FINISHED --input nothing.csv", "nothing.csv"),
+    ("predict FINISHED --input nan.csv", "columns"),
+    ("predict FINISHED --input key.toml", ".csv or .npz"),
+    ("predict FINISHED", "--input"),
+    ("compare --methods map,bbbb --out new", "did you mean 'bbb'"),
+    ("compare --methods map,map --out new", "each method once"),
+    ("compare --methods map --set bbb:temperature=1 --out new", "not among the methods"),
+    ("compare --out new", "which methods"),
+    ("compare --methods map", "--out"),
+    ("methods bbbb", "did you mean 'bbb'"),
+    ("models cn", "did you mean 'cnn'"),
+    ("data digts", "did you mean 'digits'"),
+    ("lr-range --lowest 2", "lowest"),
+    ("lr-range --method map --steps 2 --plot nothing/x.png", "nothing/x.png"),
+    ("trian", "No such command"),
+    ("train extra", "extra"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, with files that have something wrong with them."""
+    files = {
+        "key.toml": "epoch = 3\n",
+        "syntax.toml": "epochs = \n",
+        "part.toml": "[method]\nname = 'bbb'\nstepper.lrr = 1\n",
+        "kind.toml": "epochs = 'many'\n",
+        "nan.csv": "a,b,y\n1,2,0\n3,nan,1\n4,5,0\n",
+        "one_class.csv": "a,b,y\n1,2,x\n3,4,x\n4,5,x\n4,5,x\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BAYESWELL_OFFLINE", "1")
+    monkeypatch.setenv("BAYESWELL_DATA", str(tmp_path / "no_data"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(("command", "words"), CASES, ids=[command for command, _ in CASES])
+def test_bad_input_is_one_line(bayeswell: Any, folder: Path, finished: Path, command: str, words: str) -> None:
+    before = sorted(folder.rglob("*"))
+    said = bayeswell(*(str(finished) if word == "FINISHED" else word for word in command.split()))
+    lines = [line for line in said.err.splitlines() if not line.startswith("warning: ")]
+    assert said.code == 2
+    assert said.out == ""
+    assert len(lines) == 1, said.err
+    assert lines[0].startswith("bayeswell: ")
+    assert words in lines[0]
+    assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize("out", ["x" * 5000, "a\0b", ""])
+def test_a_path_that_cannot_be_is_refused(bayeswell: Any, folder: Path, out: str) -> None:
+    said = bayeswell("train", "--out", out)
+    assert said.code == 2
+    assert len(said.err.splitlines()) == 1
+
+
+def test_line_breaks_and_escapes_in_names_stay_on_the_one_line(bayeswell: Any, folder: Path) -> None:
+    said = bayeswell("train", "--method", "a\nb\x1b[31m", "--out", "new")
+    assert said.code == 2
+    assert len(said.err.splitlines()) == 1
+    assert "\x1b" not in said.err
+
+
+def test_debug_shows_where_it_was(bayeswell: Any) -> None:
+    with pytest.raises(SettingError, match="bbbb"):
+        bayeswell("train", "--method", "bbbb", "--out", "new", "--debug")
+    with pytest.raises(SettingError, match="bbbb"):
+        bayeswell("--debug", "methods", "bbbb")
+
+
+def test_a_fault_of_our_own_is_one_line_too(bayeswell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object) -> None:
+        raise RuntimeError("two\nlines")
+
+    monkeypatch.setattr("bayeswell.methods.method_names", broken)
+    said = bayeswell("methods", "--json")
+    assert said.code == 1
+    assert said.err.splitlines() == ["bayeswell: RuntimeError: two lines (a fault of bayeswell; --debug shows where)"]
+
+
+def test_an_interrupt_leaves_with_130(bayeswell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bayeswell.methods.method_names", interrupted)
+    assert bayeswell("methods", "--json").code == 130
