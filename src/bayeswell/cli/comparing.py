@@ -9,12 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from . import options as o
-from .screen import SCORES, new_table, plain, show, show_json
+from .reporting import NoReport, make_page
+from .screen import SCORES, new_table, one_line, plain, show, show_json
 
 HELP = """Train several methods on one problem, each with several seeds, and show one table.
 
 Every run has its folder OUT/METHOD-seedN: runs that are finished are not run again, those that were stopped go on. The
-table, with both standard errors, is also in OUT/comparison.json."""
+table, with both standard errors, is also in OUT/comparison.json, and all there is to see in OUT/report.html."""
 EXAMPLES = (
     "[bold]Examples[/bold]",
     "  bayeswell compare --methods map,bbb,swag --data digits --ood noise --epochs 40 --seeds 3 --out runs/digits",
@@ -75,6 +76,7 @@ def compare(
     ood: o.Ood = None,
     ood_set: o.OodSet = None,
     draws: o.Draws = None,
+    report: NoReport = True,
     quiet: o.Quiet = False,
     json: o.Json = False,
 ) -> None:
@@ -108,11 +110,25 @@ def compare(
         show_json(record)
     else:
         _show(record, out)
+    if report:
+        _report(out, quiet, json)
     if any(row["failed"] for row in record["rows"]):
         for row in record["rows"]:
             for failure in row["failed"]:
                 typer.echo(f"bayeswell: {failure['run']}: {failure['error']}", err=True)
         raise typer.Exit(1)
+
+
+def _report(out: Path, quiet: bool, json: bool) -> None:
+    """The page; the comparison is done and stays so whatever becomes of it."""
+    from ..errors import BayeswellError
+
+    try:
+        page, _ = make_page([out], None, quiet=quiet)
+    except BayeswellError as error:
+        typer.echo(f"warning: no report: {one_line(str(error))}", err=True)
+        return
+    typer.echo(f"the page is {page}", err=json)
 
 
 def _names(methods: str | None, others: Mapping[str, Any]) -> list[str]:

@@ -77,7 +77,14 @@ Epochs = Annotated[
     int | None, typer.Option("--epochs", "-e", help="Passes over the data.", show_default="20", rich_help_panel=HOW)
 ]
 BatchSize = Annotated[
-    int | None, typer.Option("--batch-size", "-b", help="Examples in a step.", show_default="100", rich_help_panel=HOW)
+    int | None,
+    typer.Option(
+        "--batch-size",
+        "-b",
+        help="Examples in a step.",
+        show_default="100, or a fiftieth of fewer data",
+        rich_help_panel=HOW,
+    ),
 ]
 Seed = Annotated[
     int | None,

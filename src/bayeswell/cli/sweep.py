@@ -292,7 +292,8 @@ def _try(experiment: Experiment, settings: Mapping[str, Any]) -> None:
             size = len(problem.data.train[1])
             assemble(
                 experiment.method_part, problem.net, problem.likelihood, dataset_size=size,
-                batches=math.ceil(size / experiment.batch_size), epochs=experiment.epochs, generator=make_generator(0),
+                batches=math.ceil(size / experiment.batch_size_of(size)), epochs=experiment.epochs,
+                generator=make_generator(0),
             )  # fmt: skip
     except (BayeswellError, TypeError) as error:
         raise SettingError(f"--space: at {_settings(settings)}: {error}") from error

@@ -13,7 +13,7 @@ from ..errors import SettingError, nearest, require_count
 from ..likelihoods import LIKELIHOODS
 from ..methods import Method
 from ..models import MODELS
-from ..training import Devices, KeepBest
+from ..training import Devices, KeepBest, usual_batch_size
 from .choices import Choice, as_choice, as_data_choice, build_method, merged, nested
 
 _WORKERS = 256
@@ -35,7 +35,7 @@ class Experiment:
     model: Choice | None = None
     likelihood: Choice | None = None
     epochs: int = 20
-    batch_size: int = 100
+    batch_size: int | None = None
     seed: int = 0
     validation: float | None = None
     validation_rule: str = "seed"
@@ -63,8 +63,10 @@ class Experiment:
         choices["ood"] = None if self.ood is None else as_data_choice("ood", self.ood)
         for name, choice in choices.items():
             object.__setattr__(self, name, choice)
-        for name in ("epochs", "batch_size", "accumulate", "devices", "draws"):
+        for name in ("epochs", "accumulate", "devices", "draws"):
             require_count("experiment", name, getattr(self, name))
+        if self.batch_size is not None:
+            require_count("experiment", "batch_size", self.batch_size)
         _require_whole("seed", self.seed, 0, None)
         _require_whole("workers", self.workers, 0, _WORKERS)
         if self.validation is not None and (isinstance(self.validation, bool | str) or self.validation < 0):
@@ -72,6 +74,10 @@ class Experiment:
         if not isinstance(self.standardise, bool):
             raise SettingError(f"standardise = {self.standardise!r}; it must be true or false")
         self._require_parts()
+
+    def batch_size_of(self, examples: int) -> int:
+        """How many examples a step has of so many: what was asked for, or the usual number, and never more than all."""
+        return min(usual_batch_size(examples) if self.batch_size is None else self.batch_size, examples)
 
     def _require_parts(self) -> None:
         try:

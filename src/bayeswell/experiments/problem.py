@@ -87,7 +87,7 @@ def training_data(experiment: Experiment, data: Data) -> tuple[Any, Augmentation
         return data.train, augment
     generator = make_generator(0)  # ``fit`` seeds it for each epoch
     loader = DataLoader(
-        Examples(*data.train, augment), batch_size=min(experiment.batch_size, len(data.train[1])), shuffle=True,
+        Examples(*data.train, augment), batch_size=experiment.batch_size_of(len(data.train[1])), shuffle=True,
         num_workers=experiment.workers, collate_fn=as_it_is, generator=generator,
     )  # fmt: skip
     return loader, None

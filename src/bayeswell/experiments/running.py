@@ -137,7 +137,8 @@ def _finish(
     predictor = Predictor(result.model, result.likelihood)
     scores = scores_of(predictor, problem.data, problem.ood_inputs, draws=experiment.draws)
     method = result.method
-    batches = math.ceil(len(problem.data.train[1]) / min(experiment.batch_size, len(problem.data.train[1])))
+    examples = len(problem.data.train[1])
+    batches = math.ceil(examples / experiment.batch_size_of(examples))
     taken = batches * sum(len(history.epochs) for history in result.histories)
     record: dict[str, Any] = {
         "format": FORMAT,

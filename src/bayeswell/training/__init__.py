@@ -1,6 +1,6 @@
 """Training: one loop, one call, and runs that survive."""
 
-from .data import Batches, as_batches
+from .data import Batches, as_batches, usual_batch_size
 from .early_stopping import KeepBest
 from .engine import Devices
 from .fit import Result, fit, fit_member
@@ -32,4 +32,5 @@ __all__ = [
     "measure",
     "rate_range",
     "train",
+    "usual_batch_size",
 ]

@@ -186,17 +186,26 @@ def _feed(update: Callable[[Any], None], value: Any) -> None:
         update(repr(value).encode())
 
 
-def as_batches(data: Any, batch_size: int, dtype: torch.dtype | None = None, augment: Augment | None = None) -> Batches:
+def usual_batch_size(examples: int) -> int:
+    """100, but fewer of fewer data: so that an epoch has about fifty steps, in which there is something to learn."""
+    return min(100, max(16, examples // 50))
+
+
+def as_batches(
+    data: Any, batch_size: int | None, dtype: torch.dtype | None = None, augment: Augment | None = None
+) -> Batches:
     """Batches from ``(inputs, targets)`` as tensors or arrays, from a Dataset or from a DataLoader.
 
-    Real numbers take the given dtype (the network's); whole numbers (labels, tokens) stay as they are.
+    Real numbers take the given dtype (the network's); whole numbers (labels, tokens) stay as they are. Without a batch
+    size it is the usual one.
     """
     if augment is not None and isinstance(data, DataLoader | Dataset):
         raise SettingError("augment works on tensors; a Dataset or DataLoader changes its examples itself")
     if isinstance(data, DataLoader):
         return LoaderBatches(data, dtype)
     if isinstance(data, Dataset):
-        return DatasetBatches(data, batch_size, dtype)
+        size = usual_batch_size(len(data) if isinstance(data, Sized) else 0) if batch_size is None else batch_size
+        return DatasetBatches(data, size, dtype)
     if not isinstance(data, tuple | list) or len(data) != 2:
         raise DataError(
             f"data of type {type(data).__name__}; give (inputs, targets) as tensors or arrays, a Dataset, a DataLoader"
@@ -205,7 +214,8 @@ def as_batches(data: Any, batch_size: int, dtype: torch.dtype | None = None, aug
     if not isinstance(targets, Tensor) or targets.dim() == 0:
         raise DataError(f"targets of type {type(data[1]).__name__}; give a tensor or array with one target an example")
     _require_equal_length(inputs, len(targets))
-    return TensorBatches(inputs, targets, batch_size, augment)
+    size = usual_batch_size(len(targets)) if batch_size is None else batch_size
+    return TensorBatches(inputs, targets, size, augment)
 
 
 def _pair(batch: Any) -> tuple[Any, Any]:

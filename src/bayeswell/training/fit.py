@@ -67,7 +67,7 @@ def fit(
     likelihood: Any = "categorical",
     *,
     epochs: int = 20,
-    batch_size: int = 100,
+    batch_size: int | None = None,
     seed: int = 0,
     where: Where = "all",
     validation: tuple[Any, Any] | None = None,
@@ -90,7 +90,8 @@ def fit(
         method: a name (``find_method``), or a ``Method``.
         likelihood: a name, ``{"name": ..., setting: value}`` or an object.
         epochs: passes over the data.
-        batch_size: examples in a step; a DataLoader keeps its own.
+        batch_size: examples in a step; None: 100, or a fiftieth of fewer data, but 16 at least. A DataLoader keeps its
+            own.
         seed: decides the order of the data, all noise, dropout and starts.
         where: which parameters are Bayesian, as in ``bayesian``.
         validation: held-out ``(inputs, targets)``, measured after every epoch.
@@ -211,7 +212,7 @@ def _fit_members(
 
 def fit_member(
     net: nn.Module, data: Any, method: str | Method, likelihood: Any, member: int, *, epochs: int = 20,
-    batch_size: int = 100, seed: int = 0, where: Where = "all", **settings: Any,
+    batch_size: int | None = None, seed: int = 0, where: Where = "all", **settings: Any,
 ) -> BayesianModule:  # fmt: skip
     """One member of what ``fit`` with the same arguments would train, bit for bit, on its own."""
     chosen = find_method(method).changed(**settings)

@@ -47,7 +47,7 @@ def rate_range(
     lowest: float = 1e-5,
     highest: float = 1.0,
     steps: int = 100,
-    batch_size: int = 100,
+    batch_size: int | None = None,
     seed: int = 0,
     where: Where = "all",
     **settings: Any,
