@@ -5,6 +5,7 @@ from .comparing import compare
 from .config_file import read_config
 from .data_card import DataCard
 from .evaluating import evaluate, load_model
+from .inspecting import inspect_run, inspection_of
 from .experiment import Experiment, experiment_settings
 from .loggers import CsvLog, TensorBoardLog
 from .places import path_of, place_in
@@ -25,6 +26,8 @@ __all__ = [
     "experiment_of",
     "experiment_settings",
     "finished_result",
+    "inspect_run",
+    "inspection_of",
     "load_model",
     "load_problem",
     "merged",

@@ -2,27 +2,55 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..training import RateRange
+import numpy as np
+
+from .canvas import marks_if_few, open_axes, say_no_data, write_labels, write_legend, write_title
+from .reading import Fields, finite, number_text
+from .theme import ThemeName
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_NEEDS = ("rates", "objectives")
 
-def plot_rate_range(found: RateRange, axes: Axes | None = None) -> Axes:
-    """The smoothed objective against the learning rate, with the suggested rate marked."""
-    # Imported here: who does not plot does not wait for it.
-    from matplotlib import pyplot
 
-    chosen = pyplot.subplots(figsize=(6, 3.5), layout="constrained")[1] if axes is None else axes
-    chosen.plot(found.rates, found.objectives, color="#0072B2", label="objective, smoothed")
-    chosen.axvline(found.suggestion, color="#D55E00", linestyle="--", label=f"suggested: {found.suggestion:.2g}")
-    if found.broke_at is not None:
-        chosen.axvline(found.broke_at, color="#666666", linestyle=":", label=f"broke at {found.broke_at:.2g}")
-    chosen.set_xscale("log")
-    chosen.set_xlabel("learning rate of the means")
-    chosen.set_ylabel("nats per example")
-    chosen.set_title("Learning-rate range test")
-    chosen.legend(frameon=False)
-    return chosen
+def plot_rate_range(found: Any, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+    """The smoothed objective against the learning rate, with the suggested rate marked (``training.RateRange``)."""
+    read = Fields("plot_rate_range", found, _NEEDS)
+    rates, objectives = read.numbers("rates"), read.numbers("objectives", like="rates")
+    axes, chosen = open_axes(ax, theme)
+    write_title(axes, "Learning-rate range test")
+    write_labels(axes, "learning rate of the means", "objective (nats per example)")
+    if not len(finite(objectives)):
+        say_no_data(axes, chosen)
+        return axes
+    line = axes.plot(rates, objectives, **chosen.line(0), **marks_if_few(len(rates)))[0]
+    entries: list[tuple[Any, str]] = [(line, "objective, smoothed")]
+    suggestion, broke_at = read.number("suggestion"), read.number("broke_at")
+    if suggestion is not None:
+        line = axes.axvline(suggestion, color=chosen.colour(1), linestyle="--")
+        entries.append((line, f"suggested: {number_text(suggestion)}"))
+    if broke_at is not None:
+        line = axes.axvline(broke_at, color=chosen.muted, linestyle=":")
+        entries.append((line, f"broke at {number_text(broke_at)}"))
+    axes.set_xscale("log")
+    write_legend(axes, entries, chosen)
+    return axes
+
+
+def describe_rate_range(found: Any) -> str:
+    """What is suggested, and where the objective was lowest."""
+    read = Fields("plot_rate_range", found, _NEEDS)
+    rates, objectives = read.numbers("rates"), read.numbers("objectives", like="rates")
+    if not len(finite(objectives)):
+        return "Learning-rate range test without data."
+    best = int(np.nanargmin(objectives))
+    suggestion, broke_at = read.number("suggestion"), read.number("broke_at")
+    return (
+        f"Learning-rate range test from {number_text(rates[0])} to {number_text(rates[-1])}: lowest objective "
+        f"{number_text(objectives[best])} at {number_text(rates[best])}"
+        f"{'' if suggestion is None else f', suggested rate {number_text(suggestion)}'}"
+        f"{'' if broke_at is None else f', broke at {number_text(broke_at)}'}."
+    )

@@ -33,9 +33,8 @@ class Fields:
         found = self._find(name)
         if found is None:
             there = ", ".join(map(str, self.record)) if isinstance(self.record, Mapping) else "other fields"
-            raise DataError(
-                f"{self.owner}: {self.of} has no '{name}'; it needs {', '.join(self.needs)}, and has {there or 'nothing'}"
-            )
+            needs = ", ".join(self.needs) or name
+            raise DataError(f"{self.owner}: {self.of} has no '{name}'; it needs {needs}, and has {there or 'nothing'}")
         return found
 
     def numbers(self, name: str, *, like: str | None = None) -> Numbers:
