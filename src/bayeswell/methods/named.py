@@ -76,7 +76,8 @@ _TABLE = (
     Method("laplace", "a Gaussian at the optimum from the curvature there", "MacKay 1992; Ritter et al. 2018", "delta",
            temperature=_COLD, finisher="laplace", prediction=LINEARISED),
     Method("ivon", "natural-gradient mean-field at the cost of Adam", "Shen et al. 2024", temperature=_COLD,
-           stepper={"name": "ivon", "lr": 0.5, "hess_init": 0.01}),
+           clip_norm=1.0,
+           stepper={"name": "ivon", "lr": 0.5, "hess_init": 0.05}),
 )  # fmt: skip
 
 METHODS: dict[str, Method] = {method.name: method for method in _TABLE}
