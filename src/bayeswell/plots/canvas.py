@@ -166,8 +166,8 @@ def colour_bar(axes: Axes, drawn: Any, theme: Theme, label: str, over: Sequence[
     figure = axes.get_figure(root=False)
     assert figure is not None
     bar = figure.colorbar(drawn, ax=list(over) if over else axes, pad=0.02)
-    _plain(bar.ax.yaxis.label)
     bar.set_label(label, fontsize=LABEL_SIZE, color=theme.ink)
+    _plain(bar.ax.yaxis.label)
     bar.ax.tick_params(which="both", color=theme.muted, labelcolor=theme.ink, labelsize=TICK_SIZE)
     bar.outline.set_visible(False)
     if isinstance(drawn.norm, LogNorm):
@@ -199,3 +199,4 @@ def on_dark_and_light(*artists: Artist) -> None:
 
 def _plain(text: Text) -> None:
     text.set_parse_math(False)
+    text.set_text("\n".join(_UNPRINTABLE.sub("\ufffd", line) for line in text.get_text().split("\n")))

@@ -44,6 +44,13 @@ class Fields:
             self._require_shape(name, found, (len(self.numbers(like)),), f"as many as '{like}'")
         return found
 
+    def increasing(self, name: str) -> Numbers:
+        """(n,): places along an axis."""
+        found = self.numbers(name)
+        if not np.isfinite(found).all() or (np.diff(found) <= 0).any():
+            raise DataError(f"{self.owner}: '{name}' must be finite numbers, each larger than the one before")
+        return found
+
     def matrix(self, name: str, shape: tuple[int, int] | None = None) -> Numbers:
         """(n, m): missing numbers are NaN."""
         found = as_numbers(self.owner, name, self.get(name), 2)

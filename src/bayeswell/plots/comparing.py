@@ -1,0 +1,242 @@
+"""Methods side by side: scores with standard errors, and what a step costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import DataError, nearest
+from .canvas import (
+    Size,
+    open_axes,
+    open_figure,
+    panels,
+    say_no_data,
+    write_labels,
+    write_legend,
+    write_text,
+    write_ticks,
+    write_title,
+)
+from .reading import Fields, Numbers, as_runs, finite, listed, number_text
+from .theme import Theme, ThemeName
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+
+HIGHER_IS_BETTER = ("accuracy", "auroc", "aupr")
+LOWER_IS_BETTER = (
+    "nll",
+    "expected_nll",
+    "ece",
+    "mce",
+    "brier",
+    "tfp_brier",
+    "aurc",
+    "rmse",
+    "crps",
+    "calibration_error",
+    "fpr95",
+)
+"""First words of names: ``ece_20`` and ``ood_auroc_entropy`` are told by ``ece`` and ``auroc``."""
+
+_USUAL = ("accuracy", "nll", "ece", "brier", "rmse", "crps", "auroc", "ood_auroc_entropy")
+_SHOWN = {"nll": "NLL (nats)", "ece": "ECE", "mce": "MCE", "brier": "Brier score", "rmse": "RMSE", "crps": "CRPS"}
+_SHOWN |= {"auroc": "OOD AUROC", "ood_auroc_entropy": "OOD AUROC", "aurc": "AURC"}
+_MOST_PANELS = 6
+_OWNER = "plot_comparison"
+
+
+def better(metric: str) -> int:
+    """1 if higher is better, -1 if lower is, 0 if it is not known."""
+    name = metric.removeprefix("mixture_").removeprefix("ood_")
+    for names, sign in ((HIGHER_IS_BETTER, 1), (LOWER_IS_BETTER, -1)):
+        if any(name == known or name.startswith(f"{known}_") for known in names):
+            return sign
+    return 0
+
+
+def plot_comparison(
+    record: Any,
+    *,
+    metrics: Sequence[str] | None = None,
+    figure: Figure | SubFigure | None = None,
+    theme: ThemeName = "light",
+) -> tuple[Axes, ...]:
+    """A panel for each metric, a dot with its standard error for each method; the best is a star."""
+    rows, chosen_metrics = _rows(record), _metrics(record, metrics)
+    drawn, chosen = open_figure(figure, theme, comparison_size(record, metrics=metrics))
+    count = max(1, len(chosen_metrics))
+    columns = min(3, count)
+    found = panels(drawn, chosen, -(-count // columns), columns, count, sharey=True)
+    if not chosen_metrics:
+        say_no_data(found[0], chosen)
+        return tuple(found)
+    entries: dict[str, Any] = {}
+    for axes, metric in zip(found, chosen_metrics, strict=True):
+        entries |= {label: handle for handle, label in _draw_dots(axes, rows, metric, chosen)}
+    _name_rows(found[0], rows)
+    ordered = sorted(entries.items(), key=lambda entry: entry[0] == "best mean")
+    write_legend(drawn, [(h, label) for label, h in ordered], chosen, loc="outside lower center", ncols=3)
+    return tuple(found)
+
+
+def plot_comparison_of(record: Any, metric: str, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+    """One metric of all methods: dots with standard errors; the best is a star."""
+    rows, (metric,) = _rows(record), _metrics(record, [metric])
+    axes, chosen = open_axes(ax, theme, (6.0, 1.4 + 0.3 * max(3, len(rows))))
+    entries = _draw_dots(axes, rows, metric, chosen)
+    _name_rows(axes, rows)
+    write_legend(axes, entries, chosen, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return axes
+
+
+def comparison_size(record: Any, *, metrics: Sequence[str] | None = None) -> Size:
+    """Three panels a row, a line a method."""
+    count = max(1, len(_metrics(record, metrics)))
+    height = 1.2 + 0.27 * max(3, len(_rows(record)))
+    return (6.0, height + 0.4) if count == 1 else (1.6 + 2.2 * min(3, count), 0.4 + height * -(-count // 3))
+
+
+def describe_comparison(record: Any) -> str:
+    """The best method of each metric."""
+    rows = _rows(record)
+    clauses = []
+    for metric in _metrics(record, None):
+        means, errors, _ = _columns(rows, metric)
+        best = _best(means, metric)
+        if best:
+            first = best[0]
+            spread = f" ± {errors[first]:.2g}" if np.isfinite(errors[first]) else ""
+            clauses.append(f"{metric}: best {rows[first].text('method', '')} with {number_text(means[first])}{spread}")
+    return f"{len(rows)} methods compared; {listed(clauses) or 'no scores'}."
+
+
+def plot_step_times(runs: Mapping[str, Any], *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+    """The time of one training step of each run in milliseconds, with its standard error where it is known."""
+    read = _times(runs)
+    axes, chosen = open_axes(ax, theme, step_times_size(runs))
+    write_title(axes, "Time of a training step")
+    write_labels(axes, "milliseconds", "")
+    times = np.array([_or_nan(row.number("seconds")) for _, row in read]) * 1e3
+    if not len(finite(times)):
+        say_no_data(axes, chosen)
+        return axes
+    errors = np.nan_to_num([_or_nan(row.number("error")) for _, row in read]) * 1e3
+    places = np.arange(len(read))
+    axes.barh(places, times, color=chosen.colour(0), height=0.6)
+    drawn = errors > 0
+    if drawn.any():
+        axes.errorbar(times[drawn], places[drawn], xerr=errors[drawn], fmt="none", ecolor=chosen.ink, capsize=3)
+    widest = float(np.nanmax(times + errors))
+    for place, time, error in zip(places, times, errors, strict=True):
+        if np.isfinite(time):
+            write_text(axes, time + error + 0.02 * widest, float(place), number_text(time), chosen, va="center")
+    axes.set_xlim(0, 1.12 * widest if widest > 0 else 1)
+    write_ticks(axes.yaxis, list(places), [label for label, _ in read])
+    axes.set_ylim(len(read) - 0.4, -0.6)
+    axes.grid(visible=False, axis="y")
+    return axes
+
+
+def step_times_size(runs: Mapping[str, Any]) -> Size:
+    """A bar a run."""
+    return 6.0, 1.1 + 0.3 * max(2, len(as_runs("plot_step_times", runs)))
+
+
+def describe_step_times(runs: Mapping[str, Any]) -> str:
+    """Each time."""
+    clauses = []
+    for label, row in _times(runs):
+        seconds = row.number("seconds")
+        clauses.append(f"{label} {'unknown' if seconds is None else number_text(1e3 * seconds)}")
+    return f"Milliseconds of a training step: {listed(clauses)}." if clauses else "Step times without data."
+
+
+def _rows(record: Any) -> list[Fields]:
+    rows = Fields(_OWNER, record, ("rows",)).parts("rows")
+    read = [Fields(_OWNER, row, ("method", "scores"), of="a row") for row in rows]
+    for row in read:
+        scores = row.get("scores")
+        if not isinstance(scores, Mapping) or not all(isinstance(score, Mapping) for score in scores.values()):
+            raise DataError(f"{_OWNER}: the scores of '{row.text('method', '')}' must map metrics to {{'mean': ...}}")
+    return read
+
+
+def _metrics(record: Any, wanted: Sequence[str] | None) -> list[str]:
+    known = list(dict.fromkeys(name for row in _rows(record) for name in row.get("scores")))
+    if wanted is None:
+        return [name for name in _USUAL if name in known][:_MOST_PANELS]
+    for name in wanted:
+        if name not in known:
+            raise DataError(f"{_OWNER}: no method has the metric '{name}'; {nearest(name, known)}")
+    return list(wanted)
+
+
+def _columns(rows: Sequence[Fields], metric: str) -> tuple[Numbers, Numbers, list[str]]:
+    """Means, standard errors, and what each error is over ("" if there is none)."""
+    means, errors, over = [], [], []
+    for row in rows:
+        score = Fields(_OWNER, row.get("scores").get(metric, {}), ())
+        by_seed, by_example = (score.number(f"standard_error_over_{what}") for what in ("seeds", "examples"))
+        error = by_seed if by_seed is not None else by_example
+        means.append(_or_nan(score.number("mean")))
+        errors.append(_or_nan(error))
+        over.append("" if error is None else "seeds" if by_seed is not None else "test examples")
+    return np.array(means), np.array(errors), over
+
+
+def _best(means: Numbers, metric: str) -> list[int]:
+    sign = better(metric)
+    if not sign or not len(finite(means)):
+        return []
+    top = np.nanmax(sign * means)
+    return [int(index) for index in np.flatnonzero(sign * means == top)]
+
+
+def _draw_dots(axes: Axes, rows: Sequence[Fields], metric: str, theme: Theme) -> list[tuple[Any, str]]:
+    means, errors, over = _columns(rows, metric)
+    shown = _SHOWN.get(metric, metric.replace("_", " ").capitalize())
+    write_title(axes, shown)
+    way = {1: "higher is better", -1: "lower is better", 0: ""}[better(metric)]
+    kinds = [kind for kind in ("seeds", "test examples") if kind in over]
+    spread = f"± SE over {' or '.join(kinds)}" if kinds else ""
+    write_labels(axes, "\n".join(part for part in (way, spread) if part), "")
+    axes.locator_params(axis="x", nbins=4)
+    if not len(finite(means)):
+        write_text(axes, 0.5, 0.5, "no data", theme, ha="center", transform=axes.transAxes, color=theme.muted)
+        return []
+    places = np.arange(len(rows))
+    dots = axes.plot(means, places, color=theme.colour(0), marker="o", markersize=5, linestyle="none")[0]
+    entries: list[tuple[Any, str]] = [(dots, "mean ± standard error (SE)" if kinds else "mean")]
+    taken = np.isfinite(errors) & np.isfinite(means)
+    if taken.any():
+        look: dict[str, Any] = {"ecolor": theme.colour(0), "elinewidth": 1.3, "capsize": 2.5}
+        axes.errorbar(means[taken], places[taken], xerr=errors[taken], fmt="none", **look)
+    best = _best(means, metric)
+    if best:
+        star = axes.plot(
+            means[best], places[best], color=theme.colour(1), marker="*", markersize=11, linestyle="none", zorder=4
+        )[0]
+        entries.append((star, "best mean"))
+    return entries
+
+
+def _name_rows(axes: Axes, rows: Sequence[Fields]) -> None:
+    write_ticks(axes.yaxis, list(range(len(rows))), [row.text("method", "") for row in rows])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+
+
+def _times(runs: Any) -> list[tuple[str, Fields]]:
+    found = []
+    for label, record in as_runs("plot_step_times", runs):
+        present = isinstance(record, Mapping) and "seconds" in record
+        found.append((label, Fields("plot_step_times", record, () if present else ("seconds",), of=f"'{label}'")))
+    return found
+
+
+def _or_nan(value: float | None) -> float:
+    return np.nan if value is None else value

@@ -1,0 +1,212 @@
+"""The loss around a network: lines, planes and sharpness (``diagnostics``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .canvas import (
+    Size,
+    colour_bar,
+    marks_if_few,
+    on_dark_and_light,
+    open_axes,
+    say_no_data,
+    size_for,
+    write_labels,
+    write_legend,
+    write_ticks,
+    write_title,
+)
+from .reading import Fields, Numbers, as_runs, finite, listed, number_text
+from .theme import TICK_SIZE, ThemeName
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PLANE_SIZE: Size = (5.4, 4.4)
+_STEEP = 30.0
+
+
+def plot_loss_line(runs: Mapping[str, Any], *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+    """The loss along a random direction of each run, with one std of the posterior on either side."""
+    axes, chosen = open_axes(ax, theme, size_for(runs))
+    entries: list[tuple[Any, str]] = []
+    read = [(label, _line(record, label)) for label, record in as_runs("plot_loss_line", runs)]
+    seen = [np.empty(0)]
+    for index, (label, line) in enumerate(read):
+        distances, losses = line.numbers("distances"), line.numbers("losses", like="distances")
+        seen.append(finite(losses))
+        look = {**chosen.line(index), **marks_if_few(len(distances), 12)}
+        entries.append((axes.plot(distances, losses, **look)[0], label))
+        std = line.number("posterior_std")
+        if std is None:
+            continue
+        if len(read) == 1:
+            span = axes.axvspan(-std, std, color=chosen.colour(index), alpha=0.2, linewidth=0)
+            entries.append((span, f"± one posterior std ({number_text(std)})"))
+        else:
+            for side in (-std, std):
+                axes.axvline(side, color=chosen.colour(index), linestyle=(0, (1, 2)), linewidth=1)
+    if len(read) > 1 and any(line.has("posterior_std") for _, line in read):
+        from matplotlib.lines import Line2D
+
+        entries.append((Line2D([], [], color=chosen.muted, linestyle=(0, (1, 2))), "± one posterior std"))
+    write_title(axes, "Loss along a random direction")
+    write_labels(axes, "distance (1: as long as the weights)", "NLL (nats per example)")
+    known = np.concatenate(seen)
+    if not len(known):
+        say_no_data(axes, chosen)
+        return axes
+    if known.min() > 0 and known.max() > _STEEP * known.min():
+        axes.set_yscale("log")
+    write_legend(axes, entries, chosen)
+    return axes
+
+
+def describe_loss_line(runs: Mapping[str, Any]) -> str:
+    """Lowest loss and losses at the ends."""
+    clauses = []
+    for label, record in as_runs("plot_loss_line", runs):
+        line = _line(record, label)
+        distances, losses = line.numbers("distances"), line.numbers("losses", like="distances")
+        if not len(finite(losses)):
+            clauses.append(f"{label}: no data")
+            continue
+        best = int(np.nanargmin(losses))
+        clauses.append(
+            f"{label}: {number_text(losses[0])} at {number_text(distances[0])}, lowest {number_text(losses[best])} at "
+            f"{number_text(distances[best])}, {number_text(losses[-1])} at {number_text(distances[-1])}"
+        )
+    head = "Loss along a random direction in nats per example"
+    return f"{head}; {listed(clauses)}." if clauses else f"{head}, without data."
+
+
+def plot_loss_plane(plane: Any, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+    """The loss in the plane of two random directions; the ellipse is one std of the posterior."""
+    read, distances, losses = _plane(plane)
+    axes, chosen = open_axes(ax, theme, PLANE_SIZE)
+    write_title(axes, "Loss in a random plane")
+    write_labels(axes, "distance along the second direction", "distance along the first direction")
+    known = finite(losses)
+    if not len(known):
+        say_no_data(axes, chosen)
+        return axes
+    from matplotlib.colors import LogNorm, Normalize
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Ellipse
+
+    low, high = float(known.min()), float(known.max())
+    steep = low > 0 and high > _STEEP * low
+    norm = LogNorm(low, high) if steep else Normalize(low, high)
+    shown = np.ma.masked_invalid(losses)
+    axes.grid(visible=False)
+    mesh = axes.pcolormesh(distances, distances, shown, cmap=chosen.heat, norm=norm, shading="nearest", rasterized=True)
+    if len(distances) > 1 and high > low:
+        levels = (np.geomspace if steep else np.linspace)(low, high, 9)[1:-1]
+        # The heat map is dark where the loss is low, bright where it is high.
+        colours = ["#FFFFFF" if float(norm(level)) < 0.6 else "#000000" for level in levels]
+        lines = axes.contour(distances, distances, shown, levels=levels, colors=colours, linewidths=0.9)
+        axes.clabel(lines, fmt=lambda value: number_text(float(value)), fontsize=TICK_SIZE)
+    stds = read.numbers("posterior_stds") if read.has("posterior_stds") else np.empty(0)
+    if len(stds) == 2 and np.isfinite(stds).all():
+        # The first direction is drawn upwards.
+        ring = Ellipse((0, 0), 2 * stds[1], 2 * stds[0], fill=False, edgecolor="#FFFFFF", linewidth=1.6)
+        axes.add_patch(ring)
+        on_dark_and_light(ring)
+        shown_as = Line2D([], [], color="#FFFFFF", marker="o", markersize=8, fillstyle="none", linestyle="none")
+        on_dark_and_light(shown_as)
+        write_legend(axes, [(shown_as, "one posterior std")], chosen, loc="upper right")
+    colour_bar(axes, mesh, chosen, "NLL (nats per example)")
+    return axes
+
+
+def describe_loss_plane(plane: Any) -> str:
+    """Lowest, central and highest loss."""
+    _, distances, losses = _plane(plane)
+    known = finite(losses)
+    if not len(known):
+        return "Loss in a plane of two random directions, without data."
+    middle = int(np.argmin(np.abs(distances)))
+    return (
+        f"Loss in a plane of two random directions in nats per example: {number_text(losses[middle, middle])} in "
+        f"the middle, {number_text(known.min())} to {number_text(known.max())} within "
+        f"{number_text(np.abs(distances).max())} of it."
+    )
+
+
+def plot_sharpness(runs: Mapping[str, Any], *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+    """How much worse the loss gets near drawn networks: after one step and after ascent, with standard errors."""
+    read = _sharpness(runs)
+    axes, chosen = open_axes(ax, theme, sharpness_size(runs))
+    rhos = sorted({f"{number_text(report.number('rho'))}{_kind(report)}" for _, report in read if report.has("rho")})
+    write_title(axes, "Sharpness")
+    within = f"\nwithin a radius of {', '.join(rhos)}" if rhos else ""
+    write_labels(axes, f"rise of the loss (nats per example){within}", "")
+    if not read:
+        say_no_data(axes, chosen)
+        return axes
+    places = np.arange(len(read), dtype=np.float64)
+    entries = []
+    for index, (name, shown) in enumerate((("one_step", "one step"), ("ascent", "projected ascent"))):
+        values, errors = (_numbers(read, field) for field in (name, f"{name}_error"))
+        bars = axes.barh(places + 0.38 * (index - 0.5), values, height=0.36, color=chosen.colour(index))
+        known = np.isfinite(errors) & np.isfinite(values)
+        if known.any():
+            rows = places[known] + 0.38 * (index - 0.5)
+            axes.errorbar(values[known], rows, xerr=errors[known], fmt="none", ecolor=chosen.ink, capsize=2)
+        entries.append((bars, shown))
+    write_ticks(axes.yaxis, list(places), [label for label, _ in read])
+    axes.set_ylim(len(read) - 0.4, -0.6)
+    axes.grid(visible=False, axis="y")
+    write_legend(axes, entries, chosen, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0.2)
+    return axes
+
+
+def sharpness_size(runs: Mapping[str, Any]) -> Size:
+    """Two bars a run."""
+    return 6.4, 1.3 + 0.45 * max(2, len(as_runs("plot_sharpness", runs)))
+
+
+def describe_sharpness(runs: Mapping[str, Any]) -> str:
+    """Both numbers of each run."""
+    clauses = [
+        f"{label}: one step {number_text(report.number('one_step'))}, ascent {number_text(report.number('ascent'))}"
+        for label, report in _sharpness(runs)
+    ]
+    head = "Sharpness, the rise of the loss in nats per example"
+    return f"{head}; {listed(clauses)}." if clauses else f"{head}, without data."
+
+
+def _line(record: Any, label: str) -> Fields:
+    return Fields("plot_loss_line", record, ("distances", "losses"), of=f"the record of '{label}'")
+
+
+def _plane(plane: Any) -> tuple[Fields, Numbers, Numbers]:
+    read = Fields("plot_loss_plane", plane, ("distances", "losses"))
+    distances = read.increasing("distances")
+    return read, distances, read.matrix("losses", (len(distances), len(distances)))
+
+
+def _sharpness(runs: Any) -> list[tuple[str, Fields]]:
+    needs = ("one_step", "ascent")
+    return [
+        (label, _lenient("plot_sharpness", record, needs, label)) for label, record in as_runs("plot_sharpness", runs)
+    ]
+
+
+def _lenient(owner: str, record: Any, needs: tuple[str, ...], label: str) -> Fields:
+    """Numbers that are not finite stand as None in a file: the names must be there, the numbers need not."""
+    if isinstance(record, Mapping) and all(name in record for name in needs):
+        return Fields(owner, record, (), of=f"the record of '{label}'")
+    return Fields(owner, record, needs, of=f"the record of '{label}'")
+
+
+def _numbers(read: list[tuple[str, Fields]], name: str) -> Any:
+    return np.array([np.nan if (value := report.number(name)) is None else value for _, report in read])
+
+
+def _kind(report: Fields) -> str:
+    return " (adaptive)" if report.has("adaptive") and report.get("adaptive") else ""

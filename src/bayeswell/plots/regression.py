@@ -1,0 +1,96 @@
+"""Real-valued predictions along a line, with what is uncertain in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import DataError
+from .canvas import BELOW, literal, marks_if_few, open_axes, say_no_data, write_labels, write_legend, write_title
+from .reading import Fields, Numbers, finite, number_text
+from .theme import ThemeName
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_STDS = 2.0
+
+
+def plot_regression_band(record: Any, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+    """Mean, ± 2 epistemic stds, and ± 2 stds of both kinds together: sqrt(epistemic^2 + aleatoric^2)."""
+    read, x, mean, epistemic, aleatoric = _read(record)
+    axes, chosen = open_axes(ax, theme)
+    write_title(axes, "Prediction and its uncertainty")
+    write_labels(axes, literal(read.text("x_label", "x")), literal(read.text("y_label", "y")))
+    if not len(finite(mean)):
+        say_no_data(axes, chosen)
+        return axes
+    order = np.argsort(x)
+    places, middle = x[order], mean[order]
+    entries: list[tuple[Any, str]] = []
+    if aleatoric is not None:
+        both = _STDS * np.hypot(epistemic, aleatoric)[order]
+        outer = axes.fill_between(places, middle - both, middle + both, color=chosen.colour(0), alpha=0.18, linewidth=0)
+        entries.append((outer, "± 2 stds, with noise"))
+    inner_std = _STDS * epistemic[order]
+    inner = axes.fill_between(
+        places, middle - inner_std, middle + inner_std, color=chosen.colour(0), alpha=0.4, linewidth=0
+    )
+    entries.insert(0, (inner, "± 2 stds, epistemic"))
+    entries.insert(
+        0, (axes.plot(places, middle, color=chosen.colour(0), linewidth=1.8, **marks_if_few(len(places)))[0], "mean")
+    )
+    if read.has("truth"):
+        truth = read.numbers("truth", like="x")[order]
+        line = axes.plot(places, truth, color=chosen.ink, linestyle=(0, (4, 3)), linewidth=1.2)[0]
+        entries.append((line, "truth"))
+    if read.has("train_x"):
+        train_x, train_y = read.numbers("train_x"), read.numbers("train_y", like="train_x")
+        dots = axes.plot(
+            train_x, train_y, color=chosen.colour(1), marker="o", markersize=3.5, linestyle="none", alpha=0.8,
+            rasterized=len(train_x) > 300,
+        )[0]  # fmt: skip
+        entries.append((dots, "training data"))
+    write_legend(axes, entries, chosen, **{**BELOW, "ncols": 3})
+    return axes
+
+
+def describe_regression_band(record: Any) -> str:
+    """Range of the places and of both stds."""
+    _, x, mean, epistemic, aleatoric = _read(record)
+    if not len(finite(mean)):
+        return "Regression curve without data."
+    noise = ""
+    if aleatoric is not None:
+        noise = f", aleatoric std {_range(aleatoric)}"
+    return (
+        f"Predicted mean {_range(mean)} for x {_range(x)}, epistemic std {_range(epistemic)}{noise}; bands are two "
+        "stds on either side."
+    )
+
+
+def _read(record: Any) -> tuple[Fields, Numbers, Numbers, Numbers, Numbers | None]:
+    read = Fields("plot_regression_band", record, ("x", "mean", "epistemic_std"))
+    x, mean, epistemic = read.numbers("x"), read.numbers("mean", like="x"), read.numbers("epistemic_std", like="x")
+    aleatoric = None
+    if read.has("aleatoric_std"):
+        given = read.get("aleatoric_std")
+        single = isinstance(given, int | float) or getattr(given, "shape", None) == ()
+        aleatoric = (
+            np.full_like(x, read.number("aleatoric_std") or np.nan)
+            if single
+            else read.numbers("aleatoric_std", like="x")
+        )
+    for name, std in (("epistemic_std", epistemic), ("aleatoric_std", aleatoric)):
+        if std is not None and (finite(std) < 0).any():
+            raise DataError(f"plot_regression_band: '{name}' has numbers below 0; it holds stds")
+    return read, x, mean, epistemic, aleatoric
+
+
+def _range(values: Numbers) -> str:
+    known = finite(values)
+    if not len(known):
+        return "unknown"
+    low, high = number_text(known.min()), number_text(known.max())
+    return low if low == high else f"{low} to {high}"

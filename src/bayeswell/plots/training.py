@@ -1,0 +1,221 @@
+"""Training epoch by epoch: the rows of ``metrics.jsonl``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import DataError
+from .canvas import (
+    Size,
+    marks_if_few,
+    open_axes,
+    open_figure,
+    panels,
+    say_no_data,
+    whole_ticks,
+    with_legend,
+    write_labels,
+    write_legend,
+    write_title,
+)
+from .reading import Numbers, as_list, as_numbers, as_runs, finite, listed, number_text
+from .theme import Theme, ThemeName
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+
+_LABELS: Mapping[str, str] = {
+    "total": "objective (nats per example)",
+    "nll": "NLL (nats per example)",
+    "kl": "KL (nats)",
+    "accuracy": "accuracy",
+    "rmse": "RMSE (units of the target)",
+    "std_ratio": "posterior std / prior std",
+}
+_TITLES = {"nll": "Negative log likelihood", "kl": "KL divergence", "accuracy": "Accuracy", "rmse": "RMSE"}
+_OWNER = "training_curves"
+_RATES = "learning rates"
+_VALIDATION = "validation."
+_STEEP = 30.0
+"""From this ratio of the highest to the lowest value on, an axis is logarithmic."""
+
+Epochs = list[Mapping[str, Any]]
+
+
+def plot_training_curves(
+    runs: Mapping[str, Sequence[Any]], *, figure: Figure | SubFigure | None = None, theme: ThemeName = "light"
+) -> tuple[Axes, ...]:
+    """NLL, KL, accuracy (or RMSE) and learning rates against epochs, a panel each, as far as any run has them."""
+    wanted = _panels(runs)
+    drawn, chosen = open_figure(figure, theme, training_curves_size(runs))
+    columns = 1 if len(wanted) < 2 else 2
+    found = panels(drawn, chosen, -(-max(1, len(wanted)) // columns), columns, max(1, len(wanted)))
+    if not wanted:
+        say_no_data(found[0], chosen)
+        return tuple(found)
+    entries: dict[str, Any] = {}
+    for axes, quantity in zip(found, wanted, strict=True):
+        if quantity == _RATES:
+            entries |= {label: line for line, label in _draw_rates(axes, runs, chosen)}
+        else:
+            entries |= {label: line for line, label in _draw_quantity(axes, runs, quantity, chosen)}
+        write_title(axes, _TITLES.get(quantity, quantity.capitalize()))
+    listed_entries = [(line, label) for label, line in entries.items()]
+    write_legend(drawn, listed_entries, chosen, longest=28, loc="outside lower center", ncols=3)
+    return tuple(found)
+
+
+def training_curves_size(runs: Mapping[str, Sequence[Any]]) -> Size:
+    """Two panels a row."""
+    count = len(_panels(runs))
+    size = (6.0, 3.7) if count < 2 else (8.0, 0.6 + 2.6 * -(-count // 2))
+    return with_legend(size, len(as_runs(_OWNER, runs)), 3)
+
+
+def plot_training_curve(
+    runs: Mapping[str, Sequence[Any]], quantity: str = "nll", *, ax: Axes | None = None, theme: ThemeName = "light"
+) -> Axes:
+    """One quantity of the epochs of each run: solid in training, dashed in validation."""
+    known = sorted({name for _, rows in _read(runs) for row in rows for name in row})
+    if known and quantity not in known and _VALIDATION + quantity not in known:
+        raise DataError(f"plot_training_curve: no epoch has '{quantity}'; there are: {', '.join(known)}")
+    axes, chosen = open_axes(ax, theme)
+    entries = _draw_quantity(axes, runs, quantity, chosen)
+    write_title(axes, _TITLES.get(quantity, quantity))
+    write_legend(axes, entries, chosen)
+    return axes
+
+
+def plot_learning_rates(
+    runs: Mapping[str, Sequence[Any]], *, ax: Axes | None = None, theme: ThemeName = "light"
+) -> Axes:
+    """The learning rate of each group of parameters at the end of each epoch."""
+    axes, chosen = open_axes(ax, theme)
+    entries = _draw_rates(axes, runs, chosen)
+    write_title(axes, _RATES.capitalize())
+    write_legend(axes, entries, chosen)
+    return axes
+
+
+def describe_training_curves(runs: Mapping[str, Sequence[Any]]) -> str:
+    """First and last values of each run."""
+    wanted = [name for name in _panels(runs) if name != _RATES]
+    clauses = []
+    for label, rows in _read(runs):
+        parts = []
+        for name in wanted:
+            for prefix in ("", _VALIDATION):
+                values = finite(_column(rows, prefix + name))
+                if len(values):
+                    shown = f"{prefix[:-1]} {name}".strip()
+                    parts.append(f"{shown} {number_text(values[0])} to {number_text(values[-1])}")
+        epochs = len({row["epoch"] for row in rows})
+        clauses.append(f"{label} over {epochs} epochs: {', '.join(parts) or 'no numbers'}")
+    return f"Training curves; {listed(clauses)}." if clauses else "Training curves without data."
+
+
+def _read(runs: Any) -> list[tuple[str, Epochs]]:
+    found = []
+    for label, rows in as_runs(_OWNER, runs):
+        epochs = []
+        for row in as_list(_OWNER, f"the record of '{label}'", rows):
+            if not isinstance(row, Mapping) and callable(getattr(row, "values", None)) and hasattr(row, "epoch"):
+                row = {"epoch": row.epoch, **row.values()}
+            if not isinstance(row, Mapping) or not isinstance(row.get("epoch"), int | float):
+                raise DataError(f"{_OWNER}: a row of '{label}' has no number 'epoch'; each is a line of metrics.jsonl")
+            epochs.append(row)
+        found.append((label, epochs))
+    return found
+
+
+def _panels(runs: Any) -> list[str]:
+    names = {name.removeprefix(_VALIDATION) for _, rows in _read(runs) for row in rows for name in row}
+    found: list[str] = [name for name in ("nll", "kl", "accuracy", "rmse") if name in names]
+    return [*found, _RATES] if any(name.startswith("lr.") for name in names) else found
+
+
+def _column(rows: Epochs, name: str) -> Numbers:
+    return as_numbers(_OWNER, name, [row.get(name) for row in rows], 1)
+
+
+def _members(rows: Epochs) -> list[Epochs]:
+    found: dict[Any, Epochs] = {}
+    for row in rows:
+        found.setdefault(row.get("member", 0), []).append(row)
+    return list(found.values())
+
+
+def _draw_quantity(axes: Axes, runs: Any, quantity: str, theme: Theme) -> list[tuple[Any, str]]:
+    from matplotlib.lines import Line2D
+
+    entries: list[tuple[Any, str]] = []
+    seen: list[Numbers] = []
+    dashed = False
+    for index, (label, rows) in enumerate(_read(runs)):
+        members = _members(rows)
+        for prefix in ("", _VALIDATION):
+            if not any(prefix + quantity in row for row in rows):
+                continue
+            look = theme.line(index)
+            if prefix:
+                look |= {"linestyle": (0, (3, 2)), "fillstyle": "none"}
+                dashed = True
+            for member in members:
+                line = _curve(axes, _column(member, "epoch"), _column(member, prefix + quantity), look, len(members))
+                seen.append(np.asarray(line.get_ydata(), dtype=np.float64))
+                if not any(label == name for _, name in entries):
+                    entries.append((Line2D([], [], **theme.line(index)), label))
+    values = finite(np.concatenate(seen)) if seen else np.empty(0)
+    _finish(axes, values, theme, _LABELS.get(quantity, quantity))
+    if dashed:
+        entries.append((Line2D([], [], color=theme.muted, linestyle=(0, (3, 2))), "validation (dashed)"))
+    return entries
+
+
+def _draw_rates(axes: Axes, runs: Any, theme: Theme) -> list[tuple[Any, str]]:
+    """Colours are runs, line styles are groups of parameters."""
+    from matplotlib.lines import Line2D
+
+    read = _read(runs)
+    names = [name for _, rows in read for row in rows for name in row if name.startswith("lr.")]
+    groups = list(dict.fromkeys(names))
+    styles: list[Any] = ["-", (0, (1, 1.5)), (0, (5, 2)), (0, (5, 2, 1, 2))]
+    entries: list[tuple[Any, str]] = []
+    seen: list[Numbers] = []
+    for index, (label, rows) in enumerate(read):
+        for place, group in enumerate(groups):
+            if not any(group in row for row in rows):
+                continue
+            # All members go through the same rates.
+            first = _members(rows)[0]
+            look = {**theme.line(index), "linestyle": styles[place % len(styles)]}
+            line = _curve(axes, _column(first, "epoch"), _column(first, group), look, 1)
+            seen.append(np.asarray(line.get_ydata(), dtype=np.float64))
+        if rows:
+            entries.append((Line2D([], [], **theme.line(index)), label))
+    if len(groups) > 1:
+        for place, group in enumerate(groups):
+            style = styles[place % len(styles)]
+            entries.append((Line2D([], [], color=theme.muted, linestyle=style), f"rate of {group[3:]}"))
+    _finish(axes, finite(np.concatenate(seen)) if seen else np.empty(0), theme, "learning rate")
+    return entries
+
+
+def _curve(axes: Axes, x: Numbers, y: Numbers, look: Mapping[str, Any], members: int) -> Any:
+    marks = marks_if_few(int(np.isfinite(y).sum()), 12)
+    fainter = {"alpha": 0.55, "linewidth": 1.0} if members > 1 else {}
+    return axes.plot(x, y, **{**look, **marks, **fainter})[0]
+
+
+def _finish(axes: Axes, values: Numbers, theme: Theme, label: str) -> None:
+    write_labels(axes, "epoch", label)
+    if not len(values):
+        say_no_data(axes, theme)
+        return
+    whole_ticks(axes.xaxis)
+    if label != "accuracy" and values.min() > 0 and values.max() > _STEEP * values.min():
+        axes.set_yscale("log")

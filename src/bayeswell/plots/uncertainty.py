@@ -1,0 +1,175 @@
+"""What uncertainty is good for: risk and coverage, inputs from outside the distribution, entropies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import require_count
+from .canvas import (
+    literal,
+    marks_if_few,
+    open_axes,
+    say_no_data,
+    size_for,
+    write_labels,
+    write_legend,
+    write_text,
+    write_title,
+)
+from .reading import Fields, Numbers, as_runs, finite, listed, number_text
+from .theme import Theme, ThemeName
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_SCORES: Mapping[str, str] = {
+    "entropy": "predictive entropy (nats)",
+    "max_probability": "1 - largest probability",
+    "mutual_information": "mutual information (nats)",
+}
+
+
+def plot_risk_coverage(runs: Mapping[str, Any], *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+    """The mean loss of the surest examples against the share of examples they are (``metrics.risk_coverage``)."""
+    axes, chosen = open_axes(ax, theme, size_for(runs))
+    entries, drawn = [], False
+    for index, (label, curve) in enumerate(as_runs("plot_risk_coverage", runs)):
+        read = _curve(curve, label)
+        coverage, risk = read.numbers("coverage"), read.numbers("risk", like="coverage")
+        line = axes.plot(coverage, risk, **chosen.line(index), **marks_if_few(len(finite(risk))))[0]
+        aurc, drawn = read.number("aurc"), drawn or len(finite(risk)) > 0
+        entries.append((line, label if aurc is None else f"{label} (AURC {number_text(aurc)})"))
+    write_title(axes, "Risk and coverage")
+    write_labels(axes, "coverage (share of examples answered)", "risk (mean loss of those)")
+    axes.set_xlim(0, 1)
+    if drawn:
+        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]) if axes.get_ylim()[0] < -0.05 else 0.0)
+        write_legend(axes, entries, chosen)
+    else:
+        say_no_data(axes, chosen)
+    return axes
+
+
+def describe_risk_coverage(runs: Mapping[str, Any]) -> str:
+    """Risk at half and at full coverage."""
+    clauses = []
+    for label, curve in as_runs("plot_risk_coverage", runs):
+        read = _curve(curve, label)
+        coverage, risk = read.numbers("coverage"), read.numbers("risk", like="coverage")
+        known = np.isfinite(coverage) & np.isfinite(risk)
+        if not known.any():
+            clauses.append(f"{label}: no data")
+            continue
+        half = int(np.argmin(np.abs(coverage[known] - 0.5)))
+        aurc = read.number("aurc")
+        clauses.append(
+            f"{label}: {'' if aurc is None else f'AURC {number_text(aurc)}, '}risk {number_text(risk[known][half])} at "
+            f"coverage {number_text(coverage[known][half])}, {number_text(risk[known][-1])} at "
+            f"{number_text(coverage[known][-1])}"
+        )
+    return f"Risk against coverage; {listed(clauses)}." if clauses else "Risk against coverage without data."
+
+
+def plot_ood_scores(record: Any, *, bins: int = 30, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+    """Histograms of a score of uncertainty for ordinary inputs and for others, each as shares of its own number."""
+    require_count("plot_ood_scores", "bins", bins)
+    read = Fields("plot_ood_scores", record, ("inside", "outside"))
+    inside, outside = finite(read.numbers("inside")), finite(read.numbers("outside"))
+    axes, chosen = open_axes(ax, theme)
+    score = read.text("score", "entropy")
+    groups = [(_inside_label(read), inside), (_outside_label(read), outside)]
+    entries = _histograms(axes, groups, bins, chosen)
+    auroc = read.number("auroc")
+    write_title(
+        axes, "Inside and outside the distribution" + (f": AUROC {number_text(auroc)}" if auroc is not None else "")
+    )
+    write_labels(axes, _SCORES.get(score, literal(score)), "share of inputs")
+    write_legend(axes, entries, chosen)
+    return axes
+
+
+def describe_ood_scores(record: Any) -> str:
+    """Means of both sides and the AUROC."""
+    read = Fields("plot_ood_scores", record, ("inside", "outside"))
+    inside, outside = finite(read.numbers("inside")), finite(read.numbers("outside"))
+    auroc = read.number("auroc")
+    name = _SCORES.get(read.text("score", "entropy"), read.text("score", "entropy"))
+    return (
+        f"Histograms of {name}: {len(inside)} {_inside_label(read)} inputs with mean {number_text(_mean(inside))}, "
+        f"{len(outside)} {_outside_label(read)} inputs with mean {number_text(_mean(outside))}"
+        f"{'' if auroc is None else f'; AUROC {number_text(auroc)}'}."
+    )
+
+
+def plot_entropy(record: Any, *, bins: int = 30, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+    """Histograms of predictive entropy where the prediction is right, where wrong, and outside the distribution."""
+    require_count("plot_entropy", "bins", bins)
+    read, groups = _entropies(record)
+    axes, chosen = open_axes(ax, theme)
+    classes = read.number("classes")
+    top = math.log(classes) if classes is not None and classes > 1 else None
+    shown = [(f"{name}: {len(values)}, mean {number_text(_mean(values))}", values) for name, values in groups]
+    entries = _histograms(axes, shown, bins, chosen, top)
+    if top is not None:
+        axes.axvline(top, color=chosen.muted, linestyle=(0, (4, 3)), linewidth=1)
+        place = axes.get_xaxis_transform()
+        note = f"log {classes:.0f} "
+        write_text(axes, top, 0.98, note, chosen, ha="right", va="top", transform=place, color=chosen.muted)
+    write_title(axes, "Entropy of predictions")
+    write_labels(axes, _SCORES["entropy"], "share of each group")
+    write_legend(axes, entries, chosen, loc="upper center")
+    return axes
+
+
+def describe_entropy(record: Any) -> str:
+    """How many there are of each, and their mean."""
+    _, groups = _entropies(record)
+    parts = [f"{len(values)} {name} with mean {number_text(_mean(values))}" for name, values in groups]
+    return f"Histograms of predictive entropy in nats: {', '.join(parts)}."
+
+
+def _curve(curve: Any, label: str) -> Fields:
+    return Fields("plot_risk_coverage", curve, ("coverage", "risk"), of=f"the record of '{label}'")
+
+
+def _entropies(record: Any) -> tuple[Fields, list[tuple[str, Numbers]]]:
+    read = Fields("plot_entropy", record, ("correct", "wrong"))
+    names = [name for name in ("correct", "wrong", "ood") if read.has(name)]
+    shown = {"correct": "right", "wrong": "wrong", "ood": "out of distribution"}
+    return read, [(shown[name], finite(read.numbers(name))) for name in names]
+
+
+def _inside_label(read: Fields) -> str:
+    return read.text("inside_label", "in distribution")
+
+
+def _outside_label(read: Fields) -> str:
+    return read.text("outside_label", "out of distribution")
+
+
+def _mean(values: Numbers) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _histograms(
+    axes: Axes, groups: Sequence[tuple[str, Numbers]], bins: int, theme: Theme, top: float | None = None
+) -> list[tuple[Any, str]]:
+    """Filled steps over common bins; the share of each group in each bin."""
+    everything = np.concatenate([values for _, values in groups])
+    if not len(everything):
+        say_no_data(axes, theme)
+        return []
+    low, high = min(0.0, float(everything.min())), max(float(everything.max()), top or 0.0)
+    edges = np.linspace(low, high if high > low else low + 1, bins + 1)
+    entries = []
+    for index, (label, values) in enumerate(groups):
+        counts = np.histogram(values, edges)[0]
+        shares = counts / max(1, len(values))
+        filled = axes.stairs(shares, edges, fill=True, color=theme.colour(index), alpha=0.35)
+        axes.stairs(shares, edges, color=theme.colour(index), linewidth=1.5)
+        entries.append((filled, label if len(values) else f"{label} (none)"))
+    return entries
