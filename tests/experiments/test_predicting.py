@@ -64,7 +64,7 @@ def test_without_names_columns_stand_in_order(table: Path) -> None:
     [
         ("a,c\n1,2\n", "no column 'b'"),
         ("a,b\n1,nan\n", "row 2, column 'b': 'nan'"),
-        ("a,b\n1,2\n3,\n", "row 3, column 'b': ''"),
+        ("a,b\n1,2\n3,\n", "row 3, column 'b': the cell is empty"),
         ("a,b\n1,2\n3\n", "row 3"),
         ("1,2,3\n", "3 columns; an example has 2"),
         ("a,b\n", "no row"),

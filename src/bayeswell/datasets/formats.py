@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import FileError
+from ..errors import DataError, FileError
 from .files import FREE_BYTES, MOST_BYTES, MOST_RATIO, gunzip
 
 Array = npt.NDArray[np.generic]
@@ -102,3 +102,20 @@ def read_numbers(text: bytes, owner: str | Path) -> npt.NDArray[np.float64]:
             raise FileError(f"{owner}: row {number} holds a number that is not finite")
         rows.append(row)
     return np.array(rows, np.float64)
+
+
+def finite_number(cell: str, where: str) -> float:
+    """The number in a cell of a table; anything else is refused with its place."""
+    if not cell.strip():
+        raise DataError(f"{where}: the cell is empty; it must hold a finite number")
+    if not is_number(cell):
+        raise DataError(f"{where}: '{cell.strip()[:40]}' is not a finite number")
+    return float(cell)
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell holds a finite number."""
+    try:
+        return math.isfinite(float(cell))
+    except ValueError:
+        return False

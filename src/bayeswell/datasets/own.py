@@ -22,7 +22,7 @@ from ..errors import DataError, FileError, SettingError, nearest
 from .bundled import check_split
 from .data import Pair, Raw, shuffled_split
 from .files import read_bytes
-from .formats import Array, read_npz
+from .formats import Array, finite_number, is_number, read_npz
 
 Floats = npt.NDArray[np.float64]
 TASKS = ("auto", "classification", "regression")
@@ -85,7 +85,7 @@ class Csv:
         targets = []
         for index, (line, row) in enumerate(rows):
             where = f"{path}: row {line}, column"
-            inputs[index] = [_number(row[i], f"{where} '{names[i]}'") for i in range(len(names)) if i != place]
+            inputs[index] = [finite_number(row[i], f"{where} '{names[i]}'") for i in range(len(names)) if i != place]
             if not row[place].strip() or row[place].strip().lower() == "nan":
                 raise DataError(f"{where} '{target}': the target is missing")
             if _is_infinite(row[place]):
@@ -108,7 +108,7 @@ def read_table(path: str, *, header: bool, delimiter: str) -> tuple[list[str], l
         raise DataError(f"{path}: it is empty")
     if header:
         names = [name.strip() for name in rows.pop(0)[1]]
-        if all(_is_number(name) for name in names):
+        if all(is_number(name) for name in names):
             raise DataError(f"{path}: row 1 holds numbers, not the names of columns; say header = false if it is data")
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -262,9 +262,9 @@ def targets_of(values: npt.NDArray[Any], task: str, owner: str) -> tuple[Tensor,
     whole = numbers is not None and bool((numbers == np.round(numbers)).all())
     if task == "auto":
         few = len(np.unique(values)) <= _MOST_CLASSES_GUESSED
-        if numbers is None and not few and any(_is_number(str(value)) for value in values.flat):
+        if numbers is None and not few and any(is_number(str(value)) for value in values.flat):
             # Numbers with a slip among them, far more likely than a class for each number.
-            odd = next(i for i, value in enumerate(values.flat) if not _is_number(str(value)))
+            odd = next(i for i, value in enumerate(values.flat) if not is_number(str(value)))
             raise DataError(
                 f"{owner}: target '{values.flat[odd]}' of example {odd + 1} is no number, others are; say task"
             )
@@ -289,7 +289,7 @@ def targets_of(values: npt.NDArray[Any], task: str, owner: str) -> tuple[Tensor,
 
 def _real_targets(values: npt.NDArray[Any], numbers: Floats | None, owner: str) -> Tensor:
     if numbers is None:
-        odd = next(i for i, value in enumerate(values) if not _is_number(str(value)))
+        odd = next(i for i, value in enumerate(values) if not is_number(str(value)))
         raise DataError(f"{owner}: target '{values[odd]}' of example {odd + 1} is not a finite number")
     columns = torch.from_numpy(np.array(numbers, np.float64)).reshape(len(numbers), -1)
     constant = torch.nonzero(columns.amax(dim=0) == columns.amin(dim=0))
@@ -360,23 +360,8 @@ def _same_length(path: str, first: str, x: Array, second: str, y: Array) -> None
         raise DataError(f"{path}: array '{first}' has shape {x.shape}, '{second}' {y.shape}; both must have n examples")
 
 
-def _number(cell: str, where: str) -> float:
-    if not cell.strip():
-        raise DataError(f"{where}: the cell is empty; inputs must be finite numbers")
-    if not _is_number(cell):
-        raise DataError(f"{where}: '{cell.strip()[:40]}' is not a finite number")
-    return float(cell)
-
-
 def _is_infinite(cell: str) -> bool:
     try:
         return math.isinf(float(cell))
-    except ValueError:
-        return False
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        return math.isfinite(float(cell))
     except ValueError:
         return False

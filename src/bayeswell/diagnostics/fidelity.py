@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..datasets.files import read_bytes
-from ..datasets.formats import read_npz
+from ..datasets.formats import finite_number, is_number, read_npz
 from ..datasets.own import read_table
 from ..errors import DataError, SettingError
 from ..metrics import agreement, total_variation
@@ -95,12 +95,12 @@ def read_probabilities(path: str | os.PathLike[str]) -> Probabilities:
 
 def _from_csv(file: Path) -> Probabilities:
     first = read_bytes(file).split(b"\n", 1)[0].decode("utf-8-sig", errors="replace").strip().split(",")
-    named = not all(_is_number(cell) for cell in first)
+    named = not all(is_number(cell) for cell in first)
     names, rows = read_table(str(file), header=named, delimiter=",")
     chosen = [index for index, name in enumerate(names) if named and name.startswith(_COLUMN)]
     classes = tuple(names[index].removeprefix(_COLUMN) for index in chosen) or None
     chosen = chosen or list(range(len(names)))
-    values = [[_number(row[i], f"{file}: row {line}, column '{names[i]}'") for i in chosen] for line, row in rows]
+    values = [[finite_number(row[i], f"{file}: row {line}, column '{names[i]}'") for i in chosen] for line, row in rows]
     return Probabilities(torch.tensor(values, dtype=torch.float64), classes)
 
 
@@ -120,16 +120,3 @@ def _from_npz(file: Path) -> Probabilities:
 
 def _error(values: Tensor) -> float | None:
     return None if len(values) < 2 else float(values.std() / math.sqrt(len(values)))
-
-
-def _number(cell: str, where: str) -> float:
-    if not _is_number(cell):
-        raise DataError(f"{where}: '{cell.strip()[:40]}' is not a finite number")
-    return float(cell)
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        return math.isfinite(float(cell))
-    except ValueError:
-        return False

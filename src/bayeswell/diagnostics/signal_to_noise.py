@@ -21,11 +21,11 @@ from torch import Tensor
 from ..errors import DataError, SettingError, require_count
 from ..gradients import kept_statistics
 from ..lifting import BayesianModule
+from ..training import Callback, Run
 from ..types import Inputs, Objective
 from .medians import median
 from .parameters import Share, shares_of
 from .records import Record
-from ..training import Callback, Run
 
 ALL = "all"
 """The layer of a row that takes in all layers of its group."""

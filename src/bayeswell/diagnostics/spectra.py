@@ -16,8 +16,8 @@ from torch import Tensor
 
 from ..errors import DataError, require_count
 from ..lifting import BayesianModule
-from .records import Record
 from ..training import Callback, Run
+from .records import Record
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from ..errors import DataError, SettingError, require_count, require_positive
+from ..training import Callback, Run
 from .parameters import STDS
 from .records import Record
-from ..training import Callback, Run
 
 TOLERANCE = 0.01
 """Nats an epoch: slower than 1 % an epoch counts as arrived."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..datasets.files import read_bytes
-from ..datasets.formats import read_npz
+from ..datasets.formats import finite_number, is_number, read_npz
 from ..datasets.own import read_table
 from ..errors import DataError, FileError, SettingError, nearest, require_count
 from ..predictive import ClassPrediction, RealPrediction
@@ -73,14 +73,14 @@ def _csv_inputs(file: Path, card: DataCard) -> Tensor:
             raise DataError(f"{file}: it has {found} columns; an example has {size} numbers, one a column")
         chosen = list(range(size))
     shown = names or [str(number) for number in range(1, len(rows[0][1]) + 1)]
-    values = [[_number(row[i], f"{file}: row {line}, column '{shown[i]}'") for i in chosen] for line, row in rows]
+    values = [[finite_number(row[i], f"{file}: row {line}, column '{shown[i]}'") for i in chosen] for line, row in rows]
     return torch.tensor(values, dtype=torch.float64).reshape(len(values), *card.input_shape)
 
 
 def _table(file: Path) -> tuple[list[str] | None, list[tuple[int, list[str]]]]:
     """The names of the columns, if the first row has any, and the rows."""
     first = read_bytes(file).split(b"\n", 1)[0].decode("utf-8-sig", errors="replace").strip().split(",")
-    if all(_is_number(cell) for cell in first):
+    if all(is_number(cell) for cell in first):
         return None, read_table(str(file), header=False, delimiter=",")[1]
     return read_table(str(file), header=True, delimiter=",")
 
@@ -143,17 +143,4 @@ def prediction_rows(prediction: ClassPrediction | RealPrediction, card: DataCard
 
 def harmless(cell: str) -> str:
     """A text that no spreadsheet takes for a formula; a number stays a number."""
-    return f"'{cell}" if cell.startswith(_FORMULA) and not _is_number(cell) else cell
-
-
-def _number(cell: str, where: str) -> float:
-    if not _is_number(cell):
-        raise DataError(f"{where}: '{cell.strip()[:40]}' is not a finite number")
-    return float(cell)
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        return math.isfinite(float(cell))
-    except ValueError:
-        return False
+    return f"'{cell}" if cell.startswith(_FORMULA) and not is_number(cell) else cell
