@@ -17,7 +17,19 @@ from bayeswell.methods import METHODS, find_method, method_names
 from bayeswell.models import MODELS
 
 SMALL = ["--model", "mlp", "--model-set", "hidden=[12]", "--epochs", "2", "--batch-size", "300", "--draws", "5"]
-COMMANDS = ("train", "resume", "evaluate", "predict", "compare", "sweep", "methods", "models", "data", "lr-range")
+COMMANDS = (
+    "train",
+    "resume",
+    "evaluate",
+    "predict",
+    "compare",
+    "report",
+    "sweep",
+    "methods",
+    "models",
+    "data",
+    "lr-range",
+)
 
 
 def result_of(folder: Path) -> dict[str, Any]:
@@ -146,7 +158,7 @@ def test_predict_writes_a_table(bayeswell: Any, finished: Path, tmp_path: Path) 
 
 def test_compare_shows_one_table_and_trains_once(bayeswell: Any, tmp_path: Path) -> None:
     arguments = ["compare", "--methods", "map,deep-ensemble", *SMALL, "--ood", "noise", "--seeds", "2"]
-    arguments += ["--set", "deep-ensemble:members=2", "--out", str(tmp_path / "out")]
+    arguments += ["--set", "deep-ensemble:members=2", "--out", str(tmp_path / "out"), "--no-report"]
     said = bayeswell(*arguments)
     assert said.code == 0
     assert [line.split()[0] for line in said.out.splitlines() if line.startswith(("map", "deep"))] == [

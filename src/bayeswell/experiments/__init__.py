@@ -5,8 +5,8 @@ from .comparing import compare
 from .config_file import read_config
 from .data_card import DataCard
 from .evaluating import evaluate, load_model
-from .inspecting import inspect_run, inspection_of
 from .experiment import Experiment, experiment_settings
+from .inspecting import inspect_run, inspection_of
 from .loggers import CsvLog, TensorBoardLog
 from .places import path_of, place_in
 from .predicting import predict_file, write_predictions

@@ -1,0 +1,199 @@
+"""Which pictures a page has: all that its runs have data for, each with a title and a text for who cannot see it."""
+
+from __future__ import annotations
+
+import base64
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import BayeswellError
+from ..plots import PLOTS, figure_to_svg
+from .numbers import number
+from .reading import RunRecord, mapping
+from .summary import Row, Table
+
+TOGETHER = ("training_curves", "calibration", "risk_coverage", "sharpness", "loss_line", "step_times", "snr")
+"""All rows in one picture."""
+ALONE = (
+    "reliability", "entropy", "ood_scores", "regression_band", "momentum_landscape", "beta_landscape", "rate_range",
+    "std_paths", "layers", "spectra", "std_heat_maps", "loss_plane", "examples",
+)  # fmt: skip
+"""One picture for each row."""
+MOST = 36
+"""Pictures of single rows on a page; drawing takes most of its time. Which are left out is said."""
+_ALL_OF = 2
+"""The first rows have all of theirs; of the others come reliability first, then entropy, and so on."""
+_SHOWN = 2
+_CLASSES = 20
+_MANY = 1_000_000
+_FAULTS = (BayeswellError, ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One figure of the page: an ``<svg>`` element that the plots room has made."""
+
+    key: str
+    title: str
+    of: str
+    alt: str
+    svg: str
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Those of all rows together, those of each row by its label, and a line for each that could not be drawn."""
+
+    together: list[Picture]
+    alone: dict[str, list[Picture]]
+    notes: list[str]
+
+
+def pictures_of(table: Table, prefix: str, most: int | None = MOST) -> Pictures:
+    """Draw what the rows of a table have data for, of single rows at most ``most`` (None: all).
+
+    ``prefix`` keeps the ids of several tables apart.
+    """
+    notes: list[str] = []
+
+    def draw(name: str, record: Any, key: str, of: str) -> Picture | None:
+        plot = PLOTS[name]
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # of numbers that are far too large to draw
+                alt = plot.describe(record)
+                svg = figure_to_svg(_laid_out(plot.draw(record)), name=f"{prefix}-{key}", alt=alt)
+        except _FAULTS as error:
+            # Records come from files that anyone may have written: one that cannot be drawn is told of.
+            notes.append(f"{of}: no picture '{name}': {' '.join(str(error).split())}")
+            return None
+        return Picture(f"{prefix}-{key}", plot.title, of, alt, svg)
+
+    together = [draw("comparison", table.comparison, "comparison", table.data)] if len(table.rows) > 1 else []
+    for name in TOGETHER:
+        records = {row.label: _of_many(name, row.first) for row in table.rows}
+        known = {label: record for label, record in records.items() if record}
+        # One run's calibration is shown by its own reliability diagram.
+        if known and not (name == "calibration" and len(known) == 1):
+            together.append(draw(name, known, name.replace("_", "-"), table.data))
+    alone: dict[str, list[Picture]] = {}
+    owned = [_own(row, alone=len(table.rows) == 1) for row in table.rows]
+    chosen = _chosen(owned, most)
+    for index, (row, own) in enumerate(zip(table.rows, owned, strict=True)):
+        wanted = [part for place, part in enumerate(own) if (index, place) in chosen]
+        found = [draw(name, record, f"{index}-{key}", row.label) for name, key, record in wanted]
+        alone[row.label] = [picture for picture in found if picture is not None]
+    left = sum(map(len, owned)) - len(chosen)
+    if left:
+        notes.append(
+            f"{table.data}: {left} pictures of single rows are left out; --full, or a page of one run, has all"
+        )
+    return Pictures([picture for picture in together if picture is not None], alone, notes)
+
+
+def _chosen(owned: Sequence[Sequence[Any]], most: int | None) -> set[tuple[int, int]]:
+    """(row, place among its pictures) of those that are drawn: rows in turn, but for the first ones, which have all."""
+    places = [(index, place) for index, own in enumerate(owned) for place in range(len(own))]
+    places.sort(key=lambda pair: (pair[0] >= _ALL_OF, pair[1], pair[0]))
+    return set(places[:most])
+
+
+def _laid_out(figure: Any) -> Any:
+    """The figure with its layout done: left to itself, saving would draw everything twice."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine(None)
+    return figure
+
+
+def _of_many(name: str, run: RunRecord) -> Any:
+    if name == "training_curves":
+        return run.epochs
+    if name == "calibration":
+        return run.plot_record("calibration") or run.plot_record("reliability")
+    if name == "step_times":
+        spent = mapping(run.result.get("time"))
+        seconds, steps = number(spent.get("train_seconds")), number(spent.get("timed_steps"))
+        return {"seconds": seconds / steps} if seconds and steps else None
+    return run.plot_record(name)
+
+
+def _own(row: Row, *, alone: bool) -> Sequence[tuple[str, str, Any]]:
+    """(plot, key of its ids, record) of each picture of a row."""
+    found: list[tuple[str, str, Any]] = []
+    for name in ALONE:
+        record = row.first.plot_record(name)
+        key = name.replace("_", "-")
+        if not record:
+            continue
+        if name == "examples":
+            try:
+                record = example_record(row.first)
+            except _FAULTS as error:
+                record = {"examples": f"cannot be read: {error}"}  # which the plot will say
+            if record is None:
+                continue
+        if name == "ood_scores":
+            parts = [_expanded(one) for one in (record if isinstance(record, list) else [record])]
+            # By maximum probability they look much like those by entropy; a single network has no mutual information.
+            wanted = [one for one in parts if alone or one.get("score") != "max_probability"]
+            wanted = [one for one in wanted if one.get("score") != "mutual_information" or _differ(one.get("outside"))]
+            found += [(name, f"{key}-{place}", one) for place, one in enumerate(wanted)]
+            continue
+        found.append((name, key, _expanded(record) if name == "entropy" else record))
+    return found
+
+
+def _expanded(record: Any) -> dict[str, Any]:
+    """Scores one by one, where the file has the cells of a fine histogram."""
+    found = dict(mapping(record))
+    for name, cells in found.items():
+        values, counts = mapping(cells).get("values"), mapping(cells).get("counts")
+        if isinstance(values, list) and isinstance(counts, list):
+            pairs = zip(values, counts, strict=False)
+            found[name] = [value for value, count in pairs for _ in range(int(min(max(number(count) or 0, 0), _MANY)))]
+    return found
+
+
+def _differ(scores: Any) -> bool:
+    return isinstance(scores, list) and any(scores)
+
+
+def example_record(run: RunRecord) -> dict[str, Any] | None:
+    """A few of the run's examples as the plot of examples takes them; None for real targets or very many classes."""
+    record = mapping(run.plot_record("examples"))
+    names = run.class_names
+    rows = [row for row in record.get("examples") or [] if isinstance(row, Mapping)]
+    if record.get("kind") != "classes":
+        return dict(record) if "kind" not in record and record else None  # a program's own
+    if not rows or not 0 < len(names) <= _CLASSES:
+        return None
+    chosen: list[dict[str, Any]] = []
+    for kind in dict.fromkeys(str(row.get("kind")) for row in rows):
+        chosen += [_example(row) for row in [row for row in rows if row.get("kind") == kind][:_SHOWN]]
+    return {"classes": names, "examples": chosen}
+
+
+def _example(row: Mapping[str, Any]) -> dict[str, Any]:
+    example = {name: row[name] for name in ("kind", "probabilities", "label", "entropy") if row.get(name) is not None}
+    samples = row.get("samples")
+    if isinstance(samples, list):
+        example["samples"] = [[value / 1000 for value in draw] for draw in samples]
+    image = mapping(row.get("image"))
+    if image:
+        example["image"] = _pixels(image)
+    return example
+
+
+def _pixels(image: Mapping[str, Any]) -> list[Any]:
+    """(C, H, W) between 0 and 1."""
+    channels, height, width = (int(size) for size in image["shape"])
+    values = [value / 255 for value in base64.b64decode(re.sub(r"\s", "", str(image["pixels"])))]
+    if not 0 < channels * height * width == len(values):
+        raise ValueError(f"an image has {len(values)} pixels, its shape says {channels} x {height} x {width}")
+    rows = [values[start : start + width] for start in range(0, len(values), width)]
+    return [rows[channel * height : (channel + 1) * height] for channel in range(channels)]

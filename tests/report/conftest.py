@@ -1,0 +1,89 @@
+"""One small comparison with its page, and what an HTML parser finds in a page."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from bayeswell.cli import main
+
+VOID = frozenset({"meta", "link", "input", "br", "img", "hr", "path", "use"})
+SMALL = ["--model", "mlp", "--model-set", "hidden=[12]", "--epochs", "3", "--batch-size", "300", "--draws", "6"]
+
+
+class Parsed(HTMLParser):
+    """Tags with their attributes in order, the text of scripts, and all other text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.scripts: list[str] = []
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in VOID:
+            return
+        assert self.open.pop() == tag, f"</{tag}> closes another element"
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            self.scripts[-1] += data
+        elif not self.open or self.open[-1] != "style":
+            self.text.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        """The attributes of every element of one kind."""
+        return [attributes for name, attributes in self.tags if name == tag]
+
+    @property
+    def words(self) -> str:
+        """All text, with single spaces."""
+        return " ".join(" ".join(self.text).split())
+
+
+@pytest.fixture(scope="session")
+def parse() -> Callable[[str], Parsed]:
+    return Parsed
+
+
+@pytest.fixture(scope="session")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three methods on digits, noise from outside; its page was written by ``compare``."""
+    folder = tmp_path_factory.mktemp("report") / "compared"
+    arguments = ["compare", "--methods", "map,bbb,deep-ensemble", *SMALL, "--data", "digits", "--ood", "noise"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bayeswell.report.page.MOST", 18)  # the first two rows have all of theirs: it is quicker
+        assert main([*arguments, "--quiet", "--threads", "1", "--out", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def run(compared: Path, tmp_path: Path) -> Path:
+    """A copy of one run with few pictures, to be spoiled."""
+    place = tmp_path / "run"
+    shutil.copytree(compared / "bbb-seed0", place)
+    record = json.loads((place / "inspection.json").read_text())
+    for name in ("spectra", "std_heat_maps", "loss_plane", "loss_line", "ood_scores", "sharpness", "entropy"):
+        del record["records"][name]
+    record["records"]["examples"]["examples"] = record["records"]["examples"]["examples"][:2]
+    (place / "inspection.json").write_text(json.dumps(record))
+    (place / "metrics.jsonl").write_text((place / "metrics.jsonl").read_text().splitlines(keepends=True)[0])
+    return place

@@ -1,0 +1,122 @@
+"""Broken, partial and foreign folders: the page says what is missing and shows the rest."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bayeswell.cli import main
+from bayeswell.report import read_runs, render_page
+
+
+def cut(name: str) -> Callable[[Path], None]:
+    def spoil(run: Path) -> None:
+        data = (run / name).read_bytes()
+        (run / name).write_bytes(data[: len(data) // 2])
+
+    return spoil
+
+
+def gone(name: str) -> Callable[[Path], None]:
+    return lambda run: shutil.rmtree(run / name) if (run / name).is_dir() else (run / name).unlink()
+
+
+def put(name: str, text: str) -> Callable[[Path], None]:
+    return lambda run: (run / name).write_text(text) and None
+
+
+def foreign(run: Path) -> None:
+    record = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**record, "problem": {}}))
+
+
+def odd_image(run: Path) -> None:
+    record = json.loads((run / "inspection.json").read_text())
+    record["records"]["examples"]["examples"][0]["image"]["shape"] = [1, 10**9, 10**9]
+    (run / "inspection.json").write_text(json.dumps(record))
+
+
+def odd_records(run: Path) -> None:
+    record = json.loads((run / "inspection.json").read_text())
+    record["records"] |= {"spectra": 3, "layers": {"layers": "x"}, "reliability": {"low": [1]}, "entropy": [1, 2]}
+    record["records"] |= {
+        "examples": {"kind": "classes", "examples": [{"kind": 1}, 7]},
+        "trust": "no",
+        "truncation": [1],
+    }
+    record["metrics"] |= {"accuracy": "high", "nll": None}
+    (run / "inspection.json").write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (gone("result.json"), "result.json is not there (the run is not finished)"),
+        (cut("result.json"), "result.json"),
+        (gone("config.json"), "config.json is not there"),
+        (cut("config.json"), "config.json"),
+        (put("config.json", "[]"), "config.json"),
+        (gone("metrics.jsonl"), "metrics.jsonl is not there"),
+        (put("metrics.jsonl", "nonsense\n"), "metrics.jsonl"),
+        (put("records.json", '{"spectra": 5, "snr": {"x": 1}}'), "no picture 'spectra'"),
+        (foreign, "a program of its own"),
+        (odd_image, "no picture 'examples'"),
+        (odd_records, "no picture 'reliability'"),
+    ],
+)
+def test_the_rest_is_shown(run: Path, spoil: Any, said: str, parse: Any) -> None:
+    spoil(run)
+    found = parse(render_page(read_runs([run])))
+    assert not found.open
+    assert said in found.words
+    assert "What is missing" in found.words
+
+
+def test_a_model_that_cannot_be_loaded(run: Path, tmp_path: Path, capsys: Any, parse: Any) -> None:
+    whole = tmp_path / "whole"
+    shutil.copytree(run, whole)
+    gone("inspection.json")(run)
+    cut("model/tensors.safetensors")(run)
+    out = tmp_path / "page.html"
+    assert main(["report", str(run), str(whole), "--out", str(out)]) == 0
+    said = capsys.readouterr()
+    assert sum(line.startswith("warning: ") and "could not be measured" in line for line in said.err.splitlines()) == 1
+    words = parse(out.read_text()).words
+    assert "its model could not be measured" in words
+    assert "k-hat" in words
+
+
+def test_an_inspection_of_another_model_is_not_believed(run: Path, compared: Path) -> None:
+    shutil.rmtree(run / "model")
+    shutil.copytree(compared / "map-seed0" / "model", run / "model")
+    (found,) = read_runs([run]).runs
+    assert found.inspection == {}
+    assert found.missing == ["its model has not been measured"]
+
+
+def test_a_comparison_that_names_what_is_not_there(run: Path, compared: Path, tmp_path: Path, parse: Any) -> None:
+    record = json.loads((compared / "comparison.json").read_text())
+    record["rows"][0]["runs"] = ["../../etc", "lost-seed0", 5]
+    record["rows"][0]["failed"] = [{"run": "wild-seed0", "error": "it ran away"}, "odd"]
+    folder = tmp_path / "copy"
+    shutil.copytree(run, folder / "bbb-seed0")
+    (folder / "comparison.json").write_text(json.dumps(record))
+    reading = read_runs([folder])
+    assert [run.name for run in reading.runs] == ["bbb-seed0"]
+    words = parse(render_page(reading)).words
+    assert "the run failed: it ran away" in words
+    assert "lost-seed0: the run that comparison.json names is not there" in words
+    assert "etc: the run that" in words
+
+
+def test_a_damaged_comparison_still_has_its_runs(compared: Path, tmp_path: Path) -> None:
+    shutil.copytree(compared / "bbb-seed0", tmp_path / "c" / "bbb-seed0")
+    (tmp_path / "c" / "comparison.json").write_text('{"rows": 3')
+    reading = read_runs([tmp_path / "c"])
+    assert [run.name for run in reading.runs] == ["bbb-seed0"]
+    assert "comparison.json" in reading.missing[0]

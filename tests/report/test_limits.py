@@ -1,0 +1,52 @@
+"""A comparison of twenty runs: a page under 10 MB in under 20 seconds."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bayeswell.cli import main
+from bayeswell.report import write_report
+
+
+@pytest.mark.slow
+def test_twenty_runs(compared: Path, tmp_path: Path, parse: Any) -> None:
+    """Ten methods of two seeds, each with everything that a run of digits has. Time is that of this process's work."""
+    rows = []
+    for method in range(10):
+        names = [f"m{method}-seed{seed}" for seed in range(2)]
+        rows.append({"method": f"m{method}", "runs": names, "failed": []})
+        for name in names:
+            shutil.copytree(compared / "bbb-seed0", tmp_path / "twenty" / name)
+    (tmp_path / "twenty" / "comparison.json").write_text(json.dumps({"rows": rows}))
+    began = time.process_time()
+    page = write_report([tmp_path / "twenty"])
+    seconds = time.process_time() - began
+    assert seconds < 20
+    assert page.stat().st_size < 10e6
+    found = parse(page.read_text(encoding="utf-8"))
+    assert "10 methods on digits" in found.words
+    assert "pictures of single rows are left out" in found.words
+    assert found.words.count("m9-seed1") > 0
+
+
+@pytest.mark.slow
+def test_eight_methods(tmp_path: Path, parse: Any) -> None:
+    """From nothing to the page by one command, with every section and a card, a row and pictures of each method."""
+    methods = ["map", "bbb", "k-tied", "hwa", "swag", "sgld", "laplace", "deep-ensemble"]
+    small = ["--model", "mlp", "--model-set", "hidden=[12]", "--epochs", "8", "--draws", "6"]
+    out = tmp_path / "eight"
+    arguments = ["compare", "--methods", ",".join(methods), "--data", "digits", "--ood", "noise", "--batch-size", "100"]
+    assert main([*arguments, *small, "--quiet", "--out", str(out)]) == 0
+    found = parse((out / "report.html").read_text(encoding="utf-8"))
+    ids = {attributes.get("id") for _, attributes in found.tags}
+    assert {"summary", "runs", "methods", "figures", "examples", "environment", "reproduce"} <= ids
+    assert len(found.all("article")) == 8
+    assert [run["label"] for run in json.loads(found.scripts[0])["runs"]] == methods
+    for index in range(8):
+        assert f"figure-t0-{index}-reliability" in ids
