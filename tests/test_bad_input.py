@@ -405,7 +405,9 @@ def test_a_loss_that_overflows_is_reported_with_its_parts() -> None:
     always = torch.is_warn_always_enabled()
     torch.set_warn_always(True)
     try:
-        message = refusal(lambda: bw.ELBO("gaussian", 23)(model, X, torch.zeros(5, 3)), bw.DivergenceError, "not finite")
+        message = refusal(
+            lambda: bw.ELBO("gaussian", 23)(model, X, torch.zeros(5, 3)), bw.DivergenceError, "not finite"
+        )
     finally:
         torch.set_warn_always(always)
     assert re.search(r"nll inf.*kl", message)
