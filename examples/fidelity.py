@@ -58,7 +58,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "vl": ADAM,
     "f-bbb": ADAM,
     "hwa": ADAM,
-    "ivon": {},
+    "ivon": {"clip_norm": None},
     "laplace": ADAM,
     "mc-dropout": ADAM,
     "deep-ensemble": ADAM,

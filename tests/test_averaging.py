@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 import bayeswell as bw
 from bayeswell.averaging import AVERAGING, HWA, SWA, SWAG, Bank, SWAGDiagonal, literal_variance
+from bayeswell.averaging.rows import FileRows
 from bayeswell.errors import CompositionError, DivergenceError, FileError, SettingError
 from bayeswell.posteriors import Delta, Empirical, EmpiricalPosterior, LowRank, MeanField
 from bayeswell.types import Collector, Progress
@@ -925,3 +926,22 @@ def test_every_part_has_a_name_a_summary_and_a_paper() -> None:
     for summary, paper in AVERAGING.summaries().values():
         assert summary.endswith(".")
         assert paper
+
+
+def test_a_flipped_bit_in_a_bank_on_disk_is_found(tmp_path: Path) -> None:
+    rows = FileRows(tmp_path, 16, 3)
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randint(0, 256, (3, 16), generator=generator, dtype=torch.uint8)
+    for row in drawn[:2]:
+        rows.append(row)
+    state = rows.state_dict()
+    rows.append(drawn[2])
+    fresh = FileRows(tmp_path, 16, 3)
+    fresh.load_state_dict(state)
+    assert torch.equal(fresh.matrix(), drawn[:2])
+    file = tmp_path / state["file"]
+    data = bytearray(file.read_bytes())
+    data[20] ^= 4
+    file.write_bytes(bytes(data))
+    with pytest.raises(bw.FileError, match="altered"):
+        FileRows(tmp_path, 16, 3).load_state_dict(state)

@@ -82,6 +82,15 @@ def test_a_rank_that_dies_ends_the_others_and_the_run_goes_on(tmp_path: Path) ->
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == (tmp_path / "whole" / "metrics.jsonl").read_bytes()
 
 
+def test_ranks_with_statistics_of_their_own_stop_together(tmp_path: Path) -> None:
+    """BatchNorm differs between ranks, so does what each would measure: the first rank's numbers count."""
+    process = start(tmp_path / "run", "map", 2, normalised=True)
+    code, said = finish(process, 60)
+    assert code == 0, said
+    assert torch.equal(weights(tmp_path / "run", 0), weights(tmp_path / "run", 1))
+    assert 1 < len(metrics(tmp_path / "run")) < 60
+
+
 class Pretend(Engine):
     """An engine that believes to be one of several ranks, without any process."""
 

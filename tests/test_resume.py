@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from bayeswell.datasets import Augmentation
 from bayeswell.errors import FileError, SettingError
 from bayeswell.methods import METHODS
 from bayeswell.persistence import pack_state, read_lines, unpack_state
+from bayeswell.training import run_folder as run_folder_module
 from bayeswell.training.run_folder import METRICS
 
 
@@ -55,17 +57,19 @@ def outcome(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in files}
 
 
-def run(folder: Path, method: str, *, cut: tuple[int, ...] = (), data: Any = None, **settings: Any) -> bw.Result:
+def run(
+    folder: Path, method: str, *, cut: tuple[int, ...] = (), data: Any = None, net: Any = None, **settings: Any
+) -> bw.Result:
     """Train in a folder, cut off at the given steps, each time gone on with."""
     common: dict[str, Any] = {"epochs": 12, "batch_size": 25, "seed": 3, **settings}
     data = problem() if data is None else data
-    # As many callbacks as the run that is never cut: they are part of the state.
+    net = network() if net is None else net
     for step in cut:
         where = bw.RunFolder(folder, resume=True, checkpoint_steps=2)
         with pytest.raises(KeyboardInterrupt):
-            bw.fit(network(), data, method, folder=where, callbacks=[Cut(step)], **common)
+            bw.fit(net, data, method, folder=where, callbacks=[Cut(step)], **common)
     return bw.fit(
-        network(),
+        net,
         data,
         method,
         folder=bw.RunFolder(folder, resume=True, checkpoint_steps=2),
@@ -113,17 +117,21 @@ class Noisy(Dataset[tuple[Tensor, Tensor]]):
         return len(self.targets)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        return self.inputs[index] + 0.1 * torch.randn(4), self.targets[index]
+        # Both kinds of noise that data sets use; numpy's legacy one on purpose.
+        noise = torch.randn(4) + float(np.random.standard_normal())  # noqa: NPY002
+        return self.inputs[index] + 0.1 * noise, self.targets[index]
 
 
-@pytest.mark.parametrize("workers", [None, 0, 2])
-def test_shuffling_and_random_examples_go_on_too(workers: int | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [None, 0, 2, "2, which stay"])
+def test_shuffling_and_random_examples_go_on_too(workers: int | str | None, tmp_path: Path) -> None:
     """A data set (None), and loaders with and without worker processes; the middle of an epoch is entered."""
 
     def data() -> Any:
         if workers is None:
             return Noisy()
-        return DataLoader(Noisy(), batch_size=25, shuffle=True, num_workers=workers)
+        stay = isinstance(workers, str)
+        count = 2 if stay else int(workers)
+        return DataLoader(Noisy(), batch_size=25, shuffle=True, num_workers=count, persistent_workers=stay)
 
     short = {"epochs": 3}
     whole = run(tmp_path / "whole", "bbb", data=data(), **short)
@@ -139,7 +147,8 @@ def test_shuffling_and_random_examples_go_on_too(workers: int | None, tmp_path: 
     "settings",
     [
         {"accumulate": 3},
-        {"plateau": {"means": {"metric": "nll", "patience": 0}}, "rate": "constant"},
+        # A threshold that nothing reaches: the plateau lowers the rates after every epoch but the first.
+        {"plateau": {"means": {"metric": "nll", "patience": 0, "threshold": 1e9, "factor": 0.5}}, "rate": "constant"},
         {"alternate": 1},
         {"stepper": {"name": "yellowfin"}},
         {"stepper": {"name": "adabound", "lr": 1e-3}},
@@ -168,8 +177,74 @@ def test_early_stopping_keeps_its_best_weights_across_a_cut(tmp_path: Path) -> N
     # The weights are those of the best epoch: measured again they give its nll.
     again = bw.training.scores.validation_on(x[:20], y[:20], draws=10)(whole.model, whole.likelihood)
     assert again["nll"] == found[best]
-    pieces = run(tmp_path / "pieces", "map", cut=(3 * best + 4,), early_stopping=bw.KeepBest("nll", patience=3), **hot)
+    # Cut in the epoch after the best one, and where one epoch has been waited for already.
+    for place, cut in (("pieces", 3 * best + 4), ("later", 3 * best + 8)):
+        pieces = run(tmp_path / place, "map", cut=(cut,), early_stopping=bw.KeepBest("nll", patience=3), **hot)
+        assert_same(whole, pieces)
+
+
+def test_learned_noise_goes_on_too(tmp_path: Path) -> None:
+    x, _ = problem()
+    settings: dict[str, Any] = {"data": (x, 2 * x[:, :1] + 0.3), "likelihood": bw.Gaussian("learned", 1.0), "epochs": 4}
+
+    def once(folder: Path, cut: tuple[int, ...]) -> bw.Result:
+        torch.manual_seed(1)
+        return run(folder, "bbb", cut=cut, net=nn.Linear(4, 1), **settings)
+
+    whole, pieces = once(tmp_path / "whole", ()), once(tmp_path / "pieces", (7,))
     assert_same(whole, pieces)
+    variances = [r.likelihood.mean_and_variance(torch.zeros(1, 1))[1].item() for r in (whole, pieces)]
+    assert variances[0] == variances[1] != 1.0
+
+
+class StopAt(bw.Callback):
+    """Asks to stop in the middle of an epoch."""
+
+    def after_step(self, run: bw.Run) -> None:
+        if run.step == 4:
+            run.stop("enough")
+
+
+def test_a_run_that_was_asked_to_stop_finishes_its_epoch_also_after_a_cut(tmp_path: Path) -> None:
+    def once(folder: Path, cut: int) -> bw.Result:
+        where = bw.RunFolder(folder, resume=True, checkpoint_steps=1)
+        return bw.fit(
+            network(), problem(), "map", epochs=5, batch_size=25, callbacks=[StopAt(), Cut(cut)], folder=where
+        )
+
+    whole = once(tmp_path / "whole", -1)
+    assert len(whole.histories[0].epochs) == 2
+    assert whole.stopped == "enough"
+    with pytest.raises(KeyboardInterrupt):
+        once(tmp_path / "pieces", 5)
+    assert_same(whole, once(tmp_path / "pieces", -1))
+
+
+def test_one_process_at_a_time_works_on_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_folder_module, "LOCK_SECONDS", 0.1)
+    said = []
+
+    class Intruder(bw.Callback):
+        def after_step(self, run: bw.Run) -> None:
+            if run.step == 5:
+                where = bw.RunFolder(tmp_path / "run", resume=True)
+                with pytest.raises(FileError) as caught:
+                    bw.fit(network(), problem(), "map", epochs=3, batch_size=25, folder=where)
+                said.append(str(caught.value))
+
+    bw.fit(network(), problem(), "map", epochs=3, batch_size=25, folder=tmp_path / "run", callbacks=[Intruder()])
+    assert "another process is working on the run" in said[0]
+    assert len(read_lines(tmp_path / "run" / METRICS)) == 3
+
+
+def test_a_log_that_something_else_cuts_is_told_of(tmp_path: Path) -> None:
+    class Vandal(bw.Callback):
+        def after_step(self, run: bw.Run) -> None:
+            if run.step == 5:
+                (tmp_path / "run" / METRICS).unlink()
+
+    with pytest.raises(FileError, match="something else changes it"):
+        bw.fit(network(), problem(), "map", epochs=3, batch_size=25, folder=tmp_path / "run", callbacks=[Vandal()])
 
 
 def test_augmentation_goes_on_too(tmp_path: Path) -> None:
@@ -207,6 +282,7 @@ def test_the_metrics_have_one_line_an_epoch(tmp_path: Path) -> None:
         ({"seed": 4}, ["seed was 3, is now 4"]),
         ({"prior": {"name": "normal", "std": 0.3}}, ["method.prior"]),
         ({"data": (problem()[0] + 1e-6, problem()[1])}, ["data was"]),
+        ({"validation": problem(5)}, ["validation was None"]),
         ({"accumulate": 2}, ["accumulate was 1"]),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

@@ -60,8 +60,9 @@ def test_a_damaged_newest_checkpoint_costs_only_time(tmp_path: Path) -> None:
     assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
     for path in bw.RunFolder(tmp_path / "run").checkpoints.paths():
         (path / "manifest.json").unlink()
-    with pytest.raises(FileError, match="no checkpoint in"):
-        _fit_again(tmp_path / "run")
+    for _ in range(2):  # asked again, it does not begin anew instead
+        with pytest.raises(FileError, match="no checkpoint in"):
+            _fit_again(tmp_path / "run")
 
 
 def _fit_again(folder: Path) -> None:
@@ -166,6 +167,24 @@ def test_a_signal_saves_and_leaves_with_its_code(number: signal.Signals, tmp_pat
     resumed = _small_fit(tmp_path / "run", [At(-1, None)])
     whole = _small_fit(tmp_path / "whole", [At(-1, None)])
     assert torch.equal(resumed.model.posterior.mean_vector(), whole.model.posterior.mean_vector())
+
+
+def test_a_signal_in_a_members_last_step_is_not_forgotten(tmp_path: Path) -> None:
+    """12 steps a member: the signal comes after the twelfth step of the first."""
+    with pytest.raises(bw.Interrupted):
+        _small_fit(tmp_path / "run", [LastEpoch()], members=3, means="prior", posterior="delta")
+    state = bw.RunFolder(tmp_path / "run").checkpoints.newest()
+    assert state is not None
+    assert state["run"]["member"] == 0
+    assert state["run"]["position"] == [4, 0, 12]
+
+
+class LastEpoch(bw.Callback):
+    """Sends a signal after the last epoch, when no further step will look at it."""
+
+    def after_epoch(self, run: bw.Run, record: bw.EpochRecord) -> None:
+        if record.epoch + 1 == run.epochs:
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _wait_in_training(folder: Path) -> None:

@@ -261,3 +261,33 @@ def test_a_bad_batch_is_named_with_its_step() -> None:
     x[3, 1] = torch.inf
     with pytest.raises(bw.DataError, match=r"step \d+: NaN or inf in the inputs"):
         fit(network(), (x, y), "map", epochs=1, batch_size=5)
+
+
+def test_few_draws_are_kept_though_nothing_can_be_told_of_their_chain() -> None:
+    with pytest.warns(bw.BayeswellWarning, match="fewer than 4 draws in a chain"):
+        result = fit(network(), problem(), "sgld", epochs=1, batch_size=40)
+    assert result.chains is None
+    assert result.predict(problem()[0]).probabilities.shape == (120, 3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"devices": "cpu"}, "Devices"),
+        ({"callbacks": [print]}, "derive it from bayeswell.Callback"),
+        ({"watch": "x"}, "a function"),
+        ({"early_stopping": "x"}, "KeepBest"),
+        ({"resume": True}, "no folder"),
+        ({"devices": bw.Devices(precision="16-mixed", accelerator="cpu")}, "bf16-mixed"),
+    ],
+)
+def test_settings_of_the_wrong_kind_are_one_line(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(bw.SettingError, match=words):
+        fit(network(), problem(), "map", epochs=1, **settings)
+
+
+def test_what_is_no_network_or_no_number_is_refused() -> None:
+    with pytest.raises(bw.NetworkError, match="build_model"):
+        fit("mlp", problem(), "map")
+    with pytest.raises(bw.DataError, match="<U1"):
+        fit(network(), (problem()[0], np.array(["a"] * 120)), "map")

@@ -32,13 +32,15 @@ class Pause(bw.Callback):
 generator = torch.Generator().manual_seed(0)
 x = torch.randn(53, 4, generator=generator)
 torch.manual_seed(1)
-net = nn.Sequential(nn.Linear(4, 12), nn.Tanh(), nn.Linear(12, 3))
+norm = [nn.BatchNorm1d(12)] if settings.get("normalised") else []
+net = nn.Sequential(nn.Linear(4, 12), *norm, nn.Tanh(), nn.Linear(12, 3))
+stopping = {"validation": (x[:20], x[:20, :3].argmax(1)), "early_stopping": 2, "epochs": 60} if norm else {"epochs": 3}
 try:
     result = bw.fit(
-        net, (x, x[:, :3].argmax(1)), settings["method"], epochs=3, batch_size=9, seed=3, rate="constant",
+        net, (x, x[:, :3].argmax(1)), settings["method"], batch_size=9, seed=3, **stopping, rate="constant",
         accumulate=settings.get("accumulate", 1),
         devices=bw.Devices(accelerator="cpu", devices=settings["ranks"], precision=settings.get("precision", "32")),
-        stepper={"name": "sgd", "lr": 0.1, "momentum": 0.0}, callbacks=[Pause()],
+        stepper={"name": "sgd", "lr": 1.0 if norm else 0.1, "momentum": 0.0}, callbacks=[Pause()],
         folder=bw.RunFolder(folder, resume=True, checkpoint_steps=4),
     )  # fmt: skip
 except bw.BayeswellError as error:

@@ -6,6 +6,7 @@ added, so a state that was handed out (a number of rows) stays true.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import shutil
@@ -106,14 +107,16 @@ class FileRows:
     def __init__(self, folder: str | os.PathLike[str], size: int, planned: int) -> None:
         self.folder, self.size, self.count = Path(folder), size, 0
         self._name = ""
+        self._digest = hashlib.sha256()
         self._make_room(planned)
 
     def append(self, row: Tensor) -> None:
+        data = row.numpy().tobytes()
         try:
             path = self._path()
             with open(path, "r+b") as file:
                 file.seek(self.count * self.size)
-                file.write(row.numpy().tobytes())
+                file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
@@ -121,6 +124,7 @@ class FileRows:
                 f"bank: draw {self.count + 1} cannot be written to '{self.folder}' ({error.strerror or error}); the "
                 f"{self.count} draws before it are kept; free some space or choose another folder"
             ) from error
+        self._digest.update(data)
         self.count += 1
 
     def matrix(self) -> Tensor:
@@ -131,7 +135,8 @@ class FileRows:
         return torch.from_file(path, shared=False, size=self.count * self.size, dtype=torch.uint8).view(-1, self.size)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"file": self._name, "count": self.count, "row_bytes": self.size}
+        sha256 = self._digest.hexdigest()
+        return {"file": self._name, "count": self.count, "row_bytes": self.size, "sha256": sha256}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if "file" not in state:
@@ -140,24 +145,30 @@ class FileRows:
         _require_size(state["row_bytes"], self.size)
         name, count = Path(str(state["file"])).name, int(state["count"])
         if count:
-            self._adopt(name, count)
+            self._adopt(name, count, str(state["sha256"]))
         else:
-            self._name = ""
+            self._name, self._digest = "", hashlib.sha256()
         self.count = count
 
     def replace(self, rows: Tensor) -> None:
         """Hold these rows, in a new file."""
-        self._name, self.count = "", 0
+        self._name, self.count, self._digest = "", 0, hashlib.sha256()
         for row in rows.cpu():
             self.append(row)
 
-    def _adopt(self, name: str, count: int) -> None:
+    def _adopt(self, name: str, count: int, sha256: str) -> None:
         source, needed = self.folder / name, count * self.size
         found = source.stat().st_size if source.is_file() else -1
         if found < needed:
             problem = "is missing" if found < 0 else f"has {found} bytes, {needed} were saved"
             raise FileError(f"bank: the file '{source}' {problem}; restore it, or train again")
-        self._name = name
+        digest = hashlib.sha256()
+        with open(source, "rb") as file:
+            for _ in range(count):
+                digest.update(file.read(self.size))
+        if digest.hexdigest() != sha256:
+            raise FileError(f"bank: the file '{source}' was altered (SHA-256 differs); restore it, or train again")
+        self._name, self._digest = name, digest
         if found > needed:
             self._name = ""
             with open(source, "rb") as old, open(self._path(), "r+b") as new:

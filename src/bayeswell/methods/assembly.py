@@ -138,6 +138,7 @@ def assemble(
         # A stepper that knows the prior takes care of the divergence itself.
         temperature=0.0 if "prior" in _wants(stepper) else method.temperature,
     )
+    elbo.to(model.posterior.mean_vector().device)  # what is learned of the noise lives where the weights do
     elbo.divergence_for(model)
     total_steps = epochs * batches
     rate = RATES.resolve(method.rate)

@@ -63,11 +63,18 @@ class LineLog:
         try:
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o666)
             with open(descriptor, "wb") as file:
+                found = os.fstat(file.fileno()).st_size
+                if found < self.size:
+                    raise FileError(
+                        f"{str(self.path)!r} has {found} bytes, but {self.size} were written: something else changes it"
+                    )
                 file.truncate(self.size)
                 file.seek(self.size)
                 file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
+        except FileError:
+            raise
         except OSError as error:
             raise FileError(f"cannot write {str(self.path)!r}: {error.strerror or error}") from error
         self.size += len(line)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from ..errors import FileError, SettingError, nearest, require_count
 from ..persistence import JSON, read_document, write_document
-from .locks import locked
+from ..persistence.locks import locked
 from .space import Setting, Spread, check_space
 
 Objective: TypeAlias = Callable[[Mapping[str, Setting], Path], float]

@@ -33,9 +33,9 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..errors import FileError, SettingError
+from ..persistence.locks import Lease, locked, try_lock
 from ..random import derive_seed
 from .definition import DATABASE, LEASES, LOCK, TRIALS, Definition, storage_url
-from .locks import Lease, locked, try_lock
 from .results import COMPLETE, FAILED, RUNNING, SweepResult, TrialRecord
 from .space import Choices, Setting, Spread
 

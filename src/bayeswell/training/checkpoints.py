@@ -60,13 +60,17 @@ class Checkpoints:
 
         None if there was never a checkpoint; FileError if there are some and none is good.
         """
-        found = self.paths()
+        found, damaged = self.paths(), []
         for path in reversed(found):
             try:
-                return self.read(path)
+                state = self.read(path)
             except FileError as error:
                 warnings.warn(f"{error}: an older checkpoint is used, if there is one", BayeswellWarning, stacklevel=2)
-                _set_aside(path)
+                damaged.append(path)
+                continue
+            for bad in damaged:
+                _set_aside(bad)
+            return state
         if found:
             raise FileError(
                 f"no checkpoint in {str(self.folder)!r} can be used; restore one from a copy, or begin anew"

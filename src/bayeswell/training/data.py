@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import random
 from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -94,11 +95,13 @@ class LoaderBatches:
         # Samplers and worker seeds draw from torch's global stream when the pass begins, examples (without workers)
         # whenever one is read: both from a stream of the epoch's own, so that nothing depends on what was before.
         # Not from the stream of the run: examples that are read ahead or again would shift its dropout masks.
-        stream = torch.Generator().manual_seed(derive_seed(seed, "examples"))
-        with _global_stream(stream):
+        stream = _ExampleStream(derive_seed(seed, "examples"))
+        if self.loader.persistent_workers:
+            self.loader._iterator = None  # workers that stay would go on from where their own streams are
+        with stream.entered():
             reader = iter(self.loader)
         for index in range(self.count):
-            with _global_stream(stream):
+            with stream.entered():
                 batch = next(reader, None)
             if batch is None:
                 raise DataError(f"the DataLoader ended after {index} batches; it had promised {self.count}")
@@ -107,8 +110,10 @@ class LoaderBatches:
                 yield _as_tensors(inputs, self.dtype), _as_tensors(targets, self.dtype)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the length and of three examples of the data set."""
-        return _sample_sha256(self.loader.dataset, self.examples)
+        """SHA-256 of the length and of three examples of the data set, and of how they are put into batches."""
+        loader = self.loader
+        how = (loader.batch_size, loader.drop_last, type(loader.sampler).__name__, self.count)
+        return sha256_of((_sample_sha256(loader.dataset, self.examples), how))
 
 
 class DatasetBatches:
@@ -128,7 +133,7 @@ class DatasetBatches:
         chosen = _order(self.examples, self.batch_size, seed)
         for batch in range(start, self.count):
             # As in a loader, what an example draws at random comes from a stream of its own.
-            with _global_stream(torch.Generator().manual_seed(derive_seed(seed, "examples", batch))):
+            with _ExampleStream(derive_seed(seed, "examples", batch)).entered():
                 collated = default_collate([self.dataset[index] for index in chosen[batch].tolist()])
             inputs, targets = _pair(collated)
             yield _as_tensors(inputs, self.dtype), _as_tensors(targets, self.dtype)
@@ -143,20 +148,35 @@ def _order(examples: int, batch_size: int, seed: int) -> tuple[Tensor, ...]:
     return order
 
 
-@contextmanager
-def _global_stream(stream: torch.Generator) -> Iterator[None]:
-    """Let torch's global generator be ``stream``, which goes on; afterwards it is as it was."""
-    kept = torch.get_rng_state()
-    torch.set_rng_state(stream.get_state())
-    try:
-        yield
-    finally:
-        stream.set_state(torch.get_rng_state())
-        torch.set_rng_state(kept)
+class _ExampleStream:
+    """What examples draw at random while they are read: torch's, numpy's and Python's global generators, seeded."""
+
+    def __init__(self, seed: int) -> None:
+        self._torch = torch.Generator().manual_seed(seed).get_state()
+        self._numpy: Any = np.random.RandomState(seed % 2**32).get_state()
+        self._python: Any = random.Random(seed).getstate()
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Let the global generators be this stream, which goes on; afterwards they are as they were."""
+        kept = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
+        self._set(self._torch, self._numpy, self._python)
+        try:
+            yield
+        finally:
+            self._torch, self._numpy, self._python = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
+            self._set(*kept)
+
+    @staticmethod
+    def _set(of_torch: Tensor, of_numpy: Any, of_python: Any) -> None:
+        torch.set_rng_state(of_torch)
+        np.random.set_state(of_numpy)  # noqa: NPY002
+        random.setstate(of_python)
 
 
 def _sample_sha256(dataset: Any, examples: int) -> str:
-    some = [dataset[index] for index in sorted({0, examples // 2, examples - 1})] if _has_items(dataset) else []
+    with _ExampleStream(0).entered():  # examples that change at random do so alike each time
+        some = [dataset[index] for index in sorted({0, examples // 2, examples - 1})] if _has_items(dataset) else []
     return sha256_of((examples, some))
 
 
@@ -231,8 +251,9 @@ def _as_tensors(value: Any, dtype: torch.dtype | None) -> Any:
     if isinstance(value, tuple | list):
         return tuple(_as_tensors(part, dtype) for part in value)
     if isinstance(value, np.ndarray):
-        if value.dtype == object:
-            raise DataError("an array of objects cannot be trained on; give numbers")
+        if value.dtype.kind not in "biufc":
+            kind = "objects" if value.dtype == object else str(value.dtype)
+            raise DataError(f"an array of {kind} cannot be trained on; give numbers")
         value = torch.from_numpy(np.ascontiguousarray(value))
     if isinstance(value, Tensor):
         return value.to(dtype) if dtype is not None and value.is_floating_point() else value

@@ -42,7 +42,7 @@ class KeepBest(Callback):
             return
         self.waited += 1
         if self.patience is not None and self.waited >= self.patience:
-            run.stop(f"validation {self.metric} has not improved for {self.waited} epochs (best {self.best:.4g})")
+            run.stop(f"validation {self.metric} has not improved for {self.waited} epochs (best {self.best})")
 
     def end(self, run: Run) -> None:
         for name, module in _modules(run).items():

@@ -60,6 +60,8 @@ class Engine:
             accelerator = "cuda" if torch.cuda.is_available() else "cpu"
         # A strategy is left to Fabric unless it is asked for; one device needs none.
         strategy = "ddp" if devices.devices > 1 and devices.strategy == "auto" else devices.strategy
+        if devices.precision == "16-mixed" and accelerator == "cpu":
+            raise SettingError("devices: precision = '16-mixed' needs an accelerator; on a CPU use 'bf16-mixed'")
         precision = "32-true" if devices.precision == "32" else devices.precision
         try:
             self.fabric = Fabric(
@@ -128,6 +130,10 @@ class Engine:
             return numbers
         total = cast(Tensor, self.fabric.all_reduce(numbers.to(self.device), reduce_op="sum"))
         return total.to(numbers.device)
+
+    def first(self, numbers: dict[str, float]) -> dict[str, float]:
+        """The first rank's numbers: ranks may differ (in BatchNorm statistics) but must decide alike."""
+        return numbers if self.ranks == 1 else self.fabric.broadcast(numbers)
 
     def gathered(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """One state for all ranks: each tensor with the ranks on a new first axis."""

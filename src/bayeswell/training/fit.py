@@ -7,14 +7,14 @@ import math
 import os
 import warnings
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from ..errors import BayeswellWarning, CompositionError, SettingError, require_count
+from ..errors import BayeswellWarning, CompositionError, NetworkError, SettingError, require_count
 from ..lifting import BayesianModule, Where
 from ..methods import Method, assemble, find_method
 from ..metrics.chains import ChainReport
@@ -22,7 +22,7 @@ from ..predictive.predictor import Predictor
 from ..random import derive_seed, make_generator
 from ..types import Inputs
 from .chains import function_space_report
-from .data import Augment, Batches, as_batches, dtype_of, first_examples
+from .data import Augment, Batches, as_batches, dtype_of, first_examples, sha256_of
 from .early_stopping import KeepBest
 from .ending import final_model
 from .engine import Devices, Engine
@@ -38,6 +38,7 @@ from .signals import watched_signals
 from .streams import Streams, own_global_stream
 
 _HARDLY_MOVED = 0.1
+_LEAST_DRAWS = 4
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,9 @@ def fit(
     require_count("fit", "accumulate", accumulate)
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise SettingError(f"seed = {seed!r}; it must be a whole number")
+    _require_kinds(net, devices, callbacks, watch, early_stopping)
+    if resume and folder is None:
+        raise SettingError("resume = True, but no folder: say where the run is")
     chosen = find_method(method).changed(**settings)
     batches = as_batches(data, batch_size, dtype_of(net), augment)
     validate, best = _validation(chosen, validation, early_stopping, dtype_of(net))
@@ -122,8 +126,8 @@ def fit(
         described = plain_settings(
             chosen, likelihood, net, batches.fingerprint(),
             epochs=epochs, batch_size=batch_size, seed=seed, where=where, accumulate=accumulate,
-            validation=validation is not None, early_stopping=best, augment=augment,
-            precision=where_to.precision, ranks=engine.ranks,
+            validation=None if validation is None else sha256_of(validation), early_stopping=best, augment=augment,
+            precision=where_to.precision, ranks=engine.ranks, device=engine.device.type,
         )  # fmt: skip
         if engine.rank == 0:
             run_folder.open(described)
@@ -132,10 +136,27 @@ def fit(
     watchers: list[Callback] = [*callbacks]
     if watch is not None:
         watchers.append(_Watch(watch))
-    if not wants_progress(progress) or engine.rank:
+    with ExitStack() as stack:
+        if run_folder is not None:
+            stack.callback(run_folder.close)
+        if wants_progress(progress) and engine.rank == 0:
+            watchers.append(stack.enter_context(closing(ProgressBar())))
         return _fit_members(plan, validate, best, watchers, run_folder)
-    with closing(ProgressBar()) as bar:
-        return _fit_members(plan, validate, best, [*watchers, bar], run_folder)
+
+
+def _require_kinds(net: Any, devices: Any, callbacks: Any, watch: Any, early_stopping: Any) -> None:
+    """Refuse what cannot be meant before any work."""
+    if not isinstance(net, nn.Module):
+        raise NetworkError(f"net is of type {type(net).__name__}; give an nn.Module (`build_model` makes one by name)")
+    if not isinstance(devices, Devices | int) or isinstance(devices, bool):
+        raise SettingError(f"devices = {devices!r}; give a whole number, or Devices(accelerator=..., devices=...)")
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            raise SettingError(f"a callback is of type {type(callback).__name__}; derive it from bayeswell.Callback")
+    if watch is not None and not callable(watch):
+        raise SettingError(f"watch = {watch!r}; give a function of the record of an epoch")
+    if early_stopping is not None and not isinstance(early_stopping, KeepBest | int):
+        raise SettingError(f"early_stopping = {early_stopping!r}; give a number of epochs, or a KeepBest")
 
 
 @dataclass(frozen=True)
@@ -194,7 +215,7 @@ def _fit_members(
             run.streams.begin()
             model = final_model(run)
         if method.members > 1:
-            generator = make_generator(derive_seed(seed, "gather", member))
+            generator = make_generator(derive_seed(seed, "gather", member), plan.engine.device)
             finished.append(contribution(model, run.assembly.likelihood, history, generator))
             left.append(finished[-1].state_dict())
     assert model is not None
@@ -203,7 +224,10 @@ def _fit_members(
     one = model if method.members == 1 else gather(model, finished)
     likelihood = mean_likelihood(run.assembly.likelihood, finished)
     chains = None
-    if run.assembly.samples:
+    if run.assembly.samples and one.useful_draws(_LEAST_DRAWS * method.members) < _LEAST_DRAWS * method.members:
+        note = f"fewer than {_LEAST_DRAWS} draws in a chain: whether it has converged cannot be told; train longer"
+        warnings.warn(f"method '{method.name}': {note}", BayeswellWarning, stacklevel=3)
+    elif run.assembly.samples:
         chains = function_space_report(one, method.members, _some_inputs(run), likelihood)
         for note in chains.warnings:
             warnings.warn(f"method '{method.name}': {note}", BayeswellWarning, stacklevel=3)
@@ -257,7 +281,7 @@ class _Watch(Callback):
 
 def _warn_of_stds_that_stood_still(run: Run, history: History, start: float) -> None:
     """Say at the end if the stds are where they began: such a network is a deterministic one in disguise."""
-    end = history.epochs[-1].std_ratio
+    end = history.epochs[-1].std_ratio if history.epochs else start
     if start > 0 and abs(math.log(max(end, 1e-30) / start)) < _HARDLY_MOVED:
         note = f"the stds have hardly moved: from {start:.3g} to {end:.3g} of the prior std"
         advice = "raise std_multiplier or train longer"

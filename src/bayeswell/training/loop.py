@@ -18,7 +18,7 @@ def train(run: Run, validate: Validation | None = None) -> History:
     assembly, model, collector, one_step = run.assembly, run.assembly.model, run.assembly.collector, run.one_step
     for callback in run.callbacks:
         callback.start(run)
-    while run.epoch < run.epochs and not run.stopped:
+    while run.epoch < run.epochs and (run.batch or not run.stopped):  # an epoch that was begun is finished
         model.train()
         for inputs, targets in run.batches.epoch(run.streams.order_seed(run.epoch), run.batch):
             at = run.at
@@ -38,10 +38,12 @@ def train(run: Run, validate: Validation | None = None) -> History:
             run.batch, run.step = run.batch + 1, run.step + 1
             for callback in run.callbacks:
                 callback.after_step(run)
-        record = run.close_epoch({} if validate is None else validate(model, assembly.likelihood))
+        held_out = {} if validate is None else run.engine.first(validate(model, assembly.likelihood))
+        record = run.close_epoch(held_out)
         assembly.after_epoch({"total": record.total, "nll": record.nll, "kl": record.kl})
         for callback in run.callbacks:
             callback.after_epoch(run, record)
+        run.agree()
     for callback in run.callbacks:
         callback.end(run)
     return run.history

@@ -87,6 +87,13 @@ class Run:
         """End training after this epoch."""
         self.stopped = reason
 
+    def agree(self) -> None:
+        """Stop on every rank if one has asked for it."""
+        if self.engine.ranks > 1:
+            asked = self.engine.summed(torch.tensor(float(bool(self.stopped)), dtype=torch.float64))
+            if float(asked) and not self.stopped:
+                self.stopped = "another rank asked to stop"
+
     def count(self, terms: Terms, targets: Tensor, at: Progress) -> None:
         """Add what a piece has shown to the sums of the epoch: total, kl, nll, score (over examples), examples."""
         examples = len(targets) if at.nll_share else 0

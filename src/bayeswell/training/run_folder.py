@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,11 +21,13 @@ import torch
 
 from ..errors import FileError, SettingError
 from ..persistence import JSON, LineLog, read_document, write_document
+from ..persistence.locks import Lease, try_lock
 from .checkpoints import Checkpoints
 from .records import EpochRecord
 from .run import Callback, Run
 from .signals import Interrupted, StopSignals
 
+LOCK, LOCK_SECONDS = ".lock", 10.0
 CONFIG, METRICS, RESULT, MODEL, CHECKPOINTS = "config.json", "metrics.jsonl", "result.json", "model", "checkpoints"
 
 
@@ -46,9 +49,15 @@ class RunFolder:
         self.resume, self.force = resume, force
         self.checkpoint_steps, self.checkpoint_seconds = checkpoint_steps, checkpoint_seconds
         self.checkpoints = Checkpoints(self.path / CHECKPOINTS)
+        self._lease: Lease | None = None
 
     def open(self, settings: Mapping[str, JSON]) -> None:
-        """Begin a run of these settings here, or find that the one here is the same and may go on (first rank only)."""
+        """Begin a run of these settings here, or find that the one here is the same and may go on (first rank only).
+
+        Until ``close`` the folder is ours: another process that wants it is refused.
+        """
+        if self.path.is_dir():
+            self._lock()
         wanted = {**settings, "problem": self.problem}
         if (self.path / CONFIG).exists():
             if not self.resume:
@@ -69,7 +78,25 @@ class RunFolder:
             raise FileError(f"cannot make the folder {str(self.path)!r}: {error.strerror or error}") from error
         if any(not entry.name.startswith(".") for entry in self.path.iterdir()):
             raise FileError(f"{str(self.path)!r} is not empty and holds no run; choose another folder")
+        self._lock()
         write_document(self.path / CONFIG, wanted)
+
+    def close(self) -> None:
+        """Leave the folder to others."""
+        if self._lease is not None:
+            self._lease.give_back()
+            self._lease = None
+
+    def _lock(self) -> None:
+        """Hold the folder. A killed run's workers may outlive it by seconds, so there is some patience."""
+        if self._lease is not None or sys.platform == "win32":
+            return
+        deadline = time.monotonic() + LOCK_SECONDS
+        while (lease := try_lock(self.path / LOCK)) is None:
+            if time.monotonic() > deadline:
+                raise FileError(f"another process is working on the run in {str(self.path)!r}; wait for it, or stop it")
+            time.sleep(0.05)
+        self._lease = lease
 
     def config(self) -> dict[str, Any]:
         """The settings the run was begun with."""
@@ -140,19 +167,30 @@ class Checkpointer(Callback):
             due = time.monotonic() - self.saved_at > self.folder.checkpoint_seconds
         else:
             due = run.step % steps == 0
-        asked = self.signals.received or 0
-        if run.engine.ranks > 1:  # a signal may reach one rank only, and every rank has a clock of its own
-            told = [asked == signal.SIGTERM, asked == signal.SIGINT, due and run.engine.rank == 0]
-            terminate, interrupt, due = (run.engine.summed(torch.tensor(told, dtype=torch.float64)) > 0).tolist()
-            asked = signal.SIGTERM if terminate else signal.SIGINT if interrupt else 0
+        asked = self._told(run)
+        if run.engine.ranks > 1:  # every rank has a clock of its own: the first one's counts
+            due = bool(run.engine.summed(torch.tensor(float(due and run.engine.rank == 0), dtype=torch.float64)) > 0)
         if asked or due:
             self.save(run)
+        self._leave(run, asked)
+
+    def _told(self, run: Run) -> int:
+        """The signal that came, or 0; it may have reached one rank only."""
+        asked = self.signals.received or 0
+        if run.engine.ranks > 1:
+            told = torch.tensor([asked == signal.SIGTERM, asked == signal.SIGINT], dtype=torch.float64)
+            terminate, interrupt = (run.engine.summed(told) > 0).tolist()
+            asked = signal.SIGTERM if terminate else signal.SIGINT if interrupt else 0
+        return int(asked)
+
+    def _leave(self, run: Run, asked: int) -> None:
         if asked:
             note = f"stopped by signal {asked} after step {run.step}; the state is saved: resume to go on"
             raise Interrupted(asked, note)
 
     def end(self, run: Run) -> None:
         self.save(run)
+        self._leave(run, self._told(run))  # a signal in the last epoch, or between members
 
     def save(self, run: Run) -> None:
         """Write a checkpoint of this moment; every rank must call it."""

@@ -57,7 +57,7 @@ class Lease:
 def try_lock(path: Path) -> Lease | None:
     """The lock of this file, or None if another holds it."""
     if sys.platform == "win32":
-        raise FileError("a sweep needs file locks that end with their process; run it on Linux or macOS")
+        raise FileError("file locks that end with their process are needed here; run it on Linux or macOS")
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
@@ -69,7 +69,7 @@ def try_lock(path: Path) -> Lease | None:
         if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
             return None
         raise FileError(
-            f"cannot lock {str(path)!r}: {error.strerror or error}; put the sweep on a disk that knows file locks"
+            f"cannot lock {str(path)!r}: {error.strerror or error}; choose a disk that knows file locks"
         ) from error
     except BaseException:
         os.close(descriptor)
