@@ -35,7 +35,6 @@ def test_twenty_runs(compared: Path, tmp_path: Path, parse: Any) -> None:
     assert found.words.count("m9-seed1") > 0
 
 
-@pytest.mark.slow
 def test_eight_methods(tmp_path: Path, parse: Any) -> None:
     """From nothing to the page by one command, with every section and a card, a row and pictures of each method."""
     methods = ["map", "bbb", "k-tied", "hwa", "swag", "sgld", "laplace", "deep-ensemble"]
