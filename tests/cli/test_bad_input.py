@@ -41,6 +41,8 @@ CASES = [
     ("train --seed -1 --out new", "seed = -1"),
     ("train --validation 1.5 --out new", "validation = 1.5"),
     ("train --validation 5000 --out new", "validation = 5000"),
+    ("train --validation 0.9999 --out new", "holds out 1,348, which leaves none to learn from"),
+    ("train --config list.toml --out new", "validation = [1]"),
     ("train --early-stopping 2 --out new", "validation"),
     ("train --precision 8 --out new", "precision = '8'"),
     ("train --threads 0 --out new", "threads = 0"),
@@ -88,6 +90,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "syntax.toml": "epochs = \n",
         "part.toml": "[method]\nname = 'bbb'\nstepper.lrr = 1\n",
         "kind.toml": "epochs = 'many'\n",
+        "list.toml": "validation = [1]\n",
         "nan.csv": "a,b,y\n1,2,0\n3,nan,1\n4,5,0\n",
         "one_class.csv": "a,b,y\n1,2,x\n3,4,x\n4,5,x\n4,5,x\n",
     }

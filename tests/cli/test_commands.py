@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from bayeswell.cli import app
+from bayeswell.cli.screen import counted
 from bayeswell.datasets import DATASETS
-from bayeswell.experiments import Experiment
+from bayeswell.experiments import Experiment, run
 from bayeswell.methods import METHODS, find_method, method_names
 from bayeswell.models import MODELS
 
@@ -65,9 +66,12 @@ def test_help_lists_every_command(bayeswell: Any) -> None:
 
 def test_the_defaults_in_the_help_are_those_of_an_experiment(bayeswell: Any) -> None:
     text = " ".join(bayeswell("train", "--help").out.replace("│", " ").split())
-    for option in ("method", "data", "epochs", "batch-size", "seed", "draws", "accumulate", "precision", "accelerator"):
+    for option in ("method", "data", "epochs", "seed", "draws", "accumulate", "precision", "accelerator"):
         shown = text.split(f"--{option} ", 1)[1].split("[default: (", 1)[1].split(")", 1)[0]
         assert shown == str(getattr(Experiment, option.replace("-", "_")))
+    assert Experiment.batch_size is None
+    assert "100, or a fiftieth of fewer data" in text
+    assert [Experiment().batch_size_of(examples) for examples in (100_000, 5_000, 2_000)] == [100, 100, 40]
 
 
 def test_train_keeps_everything_in_its_folder(bayeswell: Any, tmp_path: Path) -> None:
@@ -186,6 +190,48 @@ def test_a_run_that_diverges_leaves_with_one(bayeswell: Any, tmp_path: Path) -> 
     assert said.code == 1
     assert "(failed)" in said.out
     assert "map-seed0" in said.err
+
+
+def test_a_method_with_a_fault_does_not_stop_the_others(
+    bayeswell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(experiment: Experiment, *arguments: Any, **options: Any) -> dict[str, Any]:
+        if experiment.method_part.name == "map":
+            raise RuntimeError("no kernel image")
+        return run(experiment, *arguments, **options)
+
+    monkeypatch.setattr("bayeswell.experiments.comparing.run", broken)
+    said = bayeswell("compare", "-m", "map,deep-ensemble", *SMALL, "--out", tmp_path / "out", "-q", "--no-report")
+    assert said.code == 1
+    assert "bayeswell: map-seed0: RuntimeError: no kernel image" in said.err
+    record = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert [row["finished"] for row in record["rows"]] == [0, 1]
+
+
+def test_one_of_a_thing_is_one(bayeswell: Any, tmp_path: Path) -> None:
+    assert [counted(count, "draw") for count in (0, 1, 2, 1000)] == ["0 draws", "1 draw", "2 draws", "1,000 draws"]
+    one = ["--model", "mlp", "--model-set", "hidden=[12]", "-e", "1", "-b", "300", "--draws", "1", "-q", "--no-report"]
+    said = bayeswell("compare", "-m", "map", *one, "--out", tmp_path / "out")
+    assert said.out.splitlines()[0] == "digits, 1 epoch, 1 seed, 1 draw"
+    said = bayeswell("train", "-m", "sgld", *SMALL, "-q", "--out", tmp_path / "run")
+    assert "1 chains" not in said.out
+    assert "1 chain does" in said.out
+
+
+def test_tabs_go_from_training_to_prediction(bayeswell: Any, tmp_path: Path) -> None:
+    rows = [f"{x}\t{x % 7}\t{'high' if x > 20 else 'low'}" for x in range(40)]
+    (tmp_path / "t.csv").write_text("\n".join(["a\tb\tkind", *rows]), encoding="utf-8")
+    small = ["-m", "map", "-n", "mlp", "--model-set", "hidden=[4]", "-e", "1", "-q"]
+    for number, given in enumerate(("\\t", "tab", "\t")):
+        run = tmp_path / f"run{number}"
+        assert (
+            bayeswell("train", "-d", tmp_path / "t.csv", "--data-set", f"delimiter={given}", *small, "-o", run).code
+            == 0
+        )
+        said = bayeswell("predict", run, "--input", tmp_path / "t.csv", "--json")
+        assert len(json.loads(said.out)["predictions"]) == 40
+        assert json.loads(bayeswell("evaluate", run, "-d", tmp_path / "t.csv", "--json").out)["examples"] == 10
+    assert bayeswell("train", "-d", tmp_path / "t.csv", "--data-set", "delimiter=ab", *small, "-o", "x").code == 2
 
 
 def test_methods_are_all_listed(bayeswell: Any) -> None:

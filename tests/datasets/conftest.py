@@ -58,7 +58,7 @@ def real_files() -> Callable[[str], str]:
             from bayeswell.datasets import data_status
 
             if data_status(name) != "present":
-                pytest.skip(f"the files of {name} are not in BAYESWELL_DATA or ../shared/data")
+                pytest.skip(f"the files of {name} are not in BAYESWELL_DATA")
         return folders
 
     return find

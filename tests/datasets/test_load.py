@@ -94,6 +94,26 @@ def test_names_settings_and_paths_find_a_set() -> None:
         assert "\n" not in str(caught.value)
 
 
+def test_what_stands_for_one_is_told(tmp_path: Path) -> None:
+    """The pixels of digits are 0 to 16, bytes 0 to 255; all else is taken as it is."""
+    assert [load_data(name).raw_scale for name in ("digits", "wine", "diabetes")] == [16, 1, 1]
+    pixels = np.arange(60 * 4).reshape(60, 2, 2) % 200
+    for dtype, scale in ((np.uint8, 255), (np.float32, 1), (np.int64, 1)):
+        np.savez(tmp_path / "x.npz", x=pixels.astype(dtype), y=np.arange(60) % 2)
+        data = load_data(str(tmp_path / "x.npz"), standardise=False)
+        assert data.raw_scale == scale
+        assert float(data.train[0].max() * scale) == pytest.approx(199, abs=8)
+
+
+def test_a_share_that_leaves_nothing_says_so() -> None:
+    for share, words in (
+        (0.999, "holds out 134, which leaves none to learn"),
+        (0.001, "holds out 0, which leaves none to look"),
+    ):
+        with pytest.raises(SettingError, match=f"validation = {share} of 134 training examples {words}"):
+            load_data("wine", validation=share)
+
+
 # Standardisation and splits
 
 

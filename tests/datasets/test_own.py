@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from bayeswell.datasets import load_data
+from bayeswell.datasets import find_data, load_data
 from bayeswell.datasets.own import read_picture
 from bayeswell.errors import BayeswellError, DataError, FileError, SettingError
 
@@ -52,6 +52,30 @@ def test_csv_without_a_named_target_takes_the_last_column(tmp_path: Path) -> Non
     numbered = "".join(f"{i},{i * 2},{i % 2}\n" for i in range(10))
     data = load_data(table(tmp_path, numbered, header=False, target="1", task="regression"), standardise=False)
     torch.testing.assert_close(data.train[0][:, 0], 2 * data.train[1][:, 0])
+
+
+def test_csv_keeps_its_names_and_takes_the_inputs_that_are_asked_for(tmp_path: Path) -> None:
+    text = "who,a,y,b\n" + "".join(f"n{i},{i},{2.5 * i},{-i}\n" for i in range(12))
+    data = load_data(table(tmp_path, text, target="y", columns=["b", "a"]), standardise=False)
+    assert (data.columns, data.target_name) == (("b", "a"), "y")
+    torch.testing.assert_close(
+        torch.cat([-data.train[0][:, :1], data.train[0][:, 1:]], 1), (data.train[1] / 2.5).expand(-1, 2)
+    )
+    numbered = load_data(table(tmp_path, "".join(f"{i},{i % 2}\n" for i in range(12)), header=False))
+    assert (numbered.columns, numbered.target_name) == (None, None)
+    refused(table(tmp_path, text, target="y", columns=["a", "c"]), "no column 'c'")
+    refused(table(tmp_path, text, target="y", columns=["a", "y"]), "column 'y' is the target")
+    refused(table(tmp_path, text, columns="a"), "columns = 'a'", SettingError)
+    for sign in ("\n", '"', "", ";;", 3):
+        refused(table(tmp_path, text, delimiter=sign), "one character, or 'tab'", SettingError)
+
+
+def test_a_share_of_one_is_for_measuring_alone(tmp_path: Path) -> None:
+    choice = table(tmp_path, FLOWERS, target="kind", test_share=1)
+    refused(choice, "'own' has test examples only, nothing to learn from")
+    raw = find_data(choice).read(None)
+    assert raw.train is None
+    assert raw.test[0][:, 0].tolist() == list(range(12))  # every row, in the order of the file
 
 
 def test_csv_split_depends_on_its_seed_alone(tmp_path: Path) -> None:

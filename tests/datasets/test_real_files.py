@@ -32,7 +32,7 @@ def the_file(path: str) -> Path:
     """A published file itself, or a skip."""
     found = [folder / path for folder in data_folders() if (folder / path).is_file()]
     if not found:
-        pytest.skip(f"{path} is not in BAYESWELL_DATA or ../shared/data")
+        pytest.skip(f"{path} is not in BAYESWELL_DATA")
     return found[0]
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bayeswell.errors import SettingError
-from bayeswell.experiments import Experiment, compare
+from bayeswell.errors import DataError, SettingError
+from bayeswell.experiments import Experiment, compare, run
+from bayeswell.training import Interrupted
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.errors.BayeswellWarning")
 
@@ -61,6 +63,39 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, small: Experi
     assert [row["finished"] for row in rows] == [0, 1]
     assert "step" in rows[0]["failed"][0]["error"]
     assert rows[0]["scores"] == {}
+
+
+def test_nor_does_a_fault_of_any_other_kind(tmp_path: Path, small: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(experiment: Experiment, *arguments: Any, **options: Any) -> dict[str, Any]:
+        if experiment.seed == 1:
+            raise RuntimeError("no kernel image")
+        return run(experiment, *arguments, **options)
+
+    monkeypatch.setattr("bayeswell.experiments.comparing.run", broken)
+    rows = compare({"map": small, "twin": small}, [1, 2], tmp_path)["rows"]
+    assert [row["finished"] for row in rows] == [1, 1]
+    assert rows[0]["failed"] == [{"run": "map-seed1", "error": "RuntimeError: no kernel image"}]
+
+    def stopped(*arguments: Any, **options: Any) -> dict[str, Any]:
+        raise Interrupted(2, "stopped")
+
+    monkeypatch.setattr("bayeswell.experiments.comparing.run", stopped)
+    with pytest.raises(Interrupted):
+        compare({"new": small}, [0], tmp_path)
+
+
+def test_what_all_refuse_is_refused(tmp_path: Path, small: Experiment) -> None:
+    with pytest.raises(DataError, match="targets"):
+        compare({"map": small.changed({"likelihood": "gaussian"})}, [0, 1], tmp_path / "out")
+    assert not (tmp_path / "out" / "comparison.json").exists()
+
+
+def test_each_method_is_put_together_before_any_is_trained(tmp_path: Path, small: Experiment) -> None:
+    """Two epochs are too few for the 20 columns that swag is asked for."""
+    swag = small.changed({"method": {"name": "swag", "collector": {"rank": 20}}})
+    with pytest.raises(SettingError, match=r"^swag: .*snapshots"):
+        compare({"map": small, "swag": swag}, [0], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_other_settings_in_the_same_place_are_refused_before_any_training(tmp_path: Path, small: Experiment) -> None:

@@ -44,6 +44,8 @@ def test_changed_follows_the_dots_and_leaves_the_rest() -> None:
         ({"workers": 1000}, "workers = 1000"),
         ({"validation": -0.1}, "validation = -0.1"),
         ({"validation": "some"}, "validation = 'some'"),
+        ({"validation": [1]}, r"validation = \[1\]"),
+        ({"validation": float("nan")}, "validation = nan"),
         ({"method": "bbbb"}, "did you mean 'bbb'"),
         ({"method": 3}, "method = 3"),
         ({"data": "digts"}, "did you mean 'digits'"),
@@ -68,6 +70,18 @@ def test_nonsense_is_refused_with_its_name(settings: dict[str, Any], words: str)
 def test_an_unknown_setting_is_refused_with_the_nearest() -> None:
     with pytest.raises(SettingError, match="did you mean 'epochs'"):
         Experiment.from_json({"epoch": 3})
+
+
+def test_a_folder_that_is_there_needs_no_slash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("pics", "digits", "uci_boston"):
+        (tmp_path / name).mkdir()
+    assert Experiment(data="pics").data == {"name": "images", "path": str(tmp_path / "pics")}
+    assert Experiment(data="digits").data == {"name": "digits"}  # a data set by its name, whatever lies here
+    assert Experiment(data="uci_boston").data == {"name": "uci_boston"}
+    for name in ("pic", "p" * 5000):
+        with pytest.raises(SettingError, match="unknown data set 'p"):
+            Experiment(data=name)
 
 
 def test_its_name_says_what_it_is() -> None:

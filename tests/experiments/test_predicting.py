@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import csv
+import json
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
 from bayeswell.datasets import Scaling, load_data
 from bayeswell.errors import BayeswellError, DataError
-from bayeswell.experiments import Experiment, predict_file, run, write_predictions
+from bayeswell.experiments import Experiment, evaluate, predict_file, run, write_predictions
 from bayeswell.experiments.data_card import DataCard
-from bayeswell.experiments.predicting import harmless, prediction_rows, read_inputs
+from bayeswell.experiments.predicting import harmless, picture_files, prediction_rows, read_inputs
 from bayeswell.predictive import ClassPrediction, RealPrediction
 from bayeswell.predictive.predictor import load
 
@@ -93,9 +96,8 @@ def test_images_come_from_arrays_in_any_usual_layout(tmp_path: Path, small: Expe
         found, card = predict_file(tmp_path / "run", tmp_path / f"{name}.npz", draws=1)
         assert isinstance(found, ClassPrediction)
         torch.testing.assert_close(found.probabilities, expected.probabilities)
-    np.savez(tmp_path / "bytes.npz", x=(raw * 255).round().to(torch.uint8).numpy())
-    as_bytes = read_inputs(tmp_path / "bytes.npz", card)
-    assert (as_bytes - card.scaling.inputs(raw)).abs().max() < 0.01
+    np.savez(tmp_path / "bytes.npz", x=(raw * 16).to(torch.uint8).numpy())
+    torch.testing.assert_close(read_inputs(tmp_path / "bytes.npz", card), card.scaling.inputs(raw))
     write_predictions(tmp_path / "p.csv", found, card)
     with open(tmp_path / "p.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -107,6 +109,118 @@ def test_images_come_from_arrays_in_any_usual_layout(tmp_path: Path, small: Expe
     np.savez(tmp_path / "bad.npz", x=np.zeros((2, 9, 9)))
     with pytest.raises(DataError, match="shape"):
         predict_file(tmp_path / "run", tmp_path / "bad.npz")
+
+
+def test_digits_are_read_as_their_files_hold_them(tmp_path: Path, small: Experiment) -> None:
+    """Pixels of scikit-learn's digits are 0 to 16: as real numbers, as bytes and in a table they have one answer."""
+    record = run(small.changed({"epochs": 15, "method.stepper.lr": 0.02}), tmp_path / "run")
+    own = record["test"]["values"]["accuracy"]
+    assert own > 0.85
+    found = load_digits()
+    # The examples of the test, by the pixels themselves, as scikit-learn gives them.
+    places = {image.tobytes(): place for place, image in enumerate(found.images)}
+    images, targets = load_data("digits", standardise=False).test
+    chosen = [places[(image[0] * 16).double().numpy().tobytes()] for image in images]
+    raw = found.images[chosen]
+    assert raw.max() == 16
+    np.savez(tmp_path / "real.npz", x=raw)
+    np.savez(tmp_path / "whole.npz", x=raw.astype(np.int64))
+    np.savez(tmp_path / "bytes.npz", x=raw.astype(np.uint8))
+    np.savetxt(tmp_path / "real.csv", raw.reshape(-1, 64), delimiter=",")
+    np.savetxt(tmp_path / "whole.csv", raw.reshape(-1, 64), delimiter=",", fmt="%d")
+    for name in ("real.npz", "whole.npz", "bytes.npz", "real.csv", "whole.csv"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # torch warns of arrays that cannot be written
+            prediction, _ = predict_file(tmp_path / "run", tmp_path / name, draws=1)
+        assert isinstance(prediction, ClassPrediction)
+        assert float((prediction.labels == targets).double().mean()) == pytest.approx(own), name
+    # Photographs of 0 to 255 are not digits of 0 to 16.
+    np.savez(tmp_path / "photo.npz", x=(raw * 15).astype(np.uint8))
+    with pytest.raises(DataError, match="pixels from 0 to 240; those of 'digits' are 0 to 16"):
+        predict_file(tmp_path / "run", tmp_path / "photo.npz")
+
+
+def test_byte_images_are_read_in_bytes_or_in_shares(tmp_path: Path) -> None:
+    card = DataCard("mnist", (1, 2, 2), 10, None, None, Scaling(), raw_scale=255.0)
+    pixels = np.array([[[0, 51], [102, 255]], [[1, 2], [3, 204]]])
+    expected = torch.tensor(pixels / 255).float()[:, None]
+    for name, array in {
+        "bytes": pixels.astype(np.uint8), "whole": pixels, "real": pixels.astype(np.float32), "share": pixels / 255
+    }.items():  # fmt: skip
+        np.savez(tmp_path / f"{name}.npz", x=array)
+        torch.testing.assert_close(read_inputs(tmp_path / f"{name}.npz", card), expected)
+    np.savetxt(tmp_path / "t.csv", pixels.reshape(2, 4), delimiter=",", fmt="%d")
+    torch.testing.assert_close(read_inputs(tmp_path / "t.csv", card), expected)
+    # A dark byte is dark, however dark the file: whole numbers are never shares.
+    np.savez(tmp_path / "dark.npz", x=np.ones((1, 2, 2), np.uint8))
+    torch.testing.assert_close(read_inputs(tmp_path / "dark.npz", card), torch.full((1, 1, 2, 2), 1 / 255))
+    for wrong in (-1.0, 255.5):
+        np.savez(tmp_path / "wrong.npz", x=np.full((1, 2, 2), wrong))
+        with pytest.raises(DataError, match="0 to 255"):
+            read_inputs(tmp_path / "wrong.npz", card)
+
+
+def test_a_card_comes_back_and_one_without_a_scale_of_pixels_is_that_of_its_data(tmp_path: Path) -> None:
+    for name, scale in (("digits", 16.0), ("npz", 1.0)):
+        DataCard(name, (1, 8, 8), 10, None, None, Scaling(), ("a",), "y", "\t", 255.0).write(tmp_path)
+        card = DataCard.read(tmp_path)
+        assert (card.columns, card.target_name, card.delimiter, card.raw_scale) == (("a",), "y", "\t", 255.0)
+        record = json.loads((tmp_path / "data.json").read_text())
+        for key in ("raw_scale", "delimiter", "target_name"):
+            del record[key]
+        (tmp_path / "data.json").write_text(json.dumps(record))
+        card = DataCard.read(tmp_path)
+        assert (card.raw_scale, card.delimiter, card.target_name) == (scale, ",", None)
+
+
+@pytest.mark.parametrize(("given", "sign"), [(";", ";"), ("tab", "\t"), ("\\t", "\t"), ("\t", "\t")])
+def test_the_delimiter_is_that_of_the_run(tmp_path: Path, given: str, sign: str) -> None:
+    rows = [f"{x:.3f}{sign}{3 * x:.3f}" for x in np.random.default_rng(4).normal(10, 3, 60)]
+    (tmp_path / "t.csv").write_text("\n".join([f"a{sign}y", *rows]), encoding="utf-8")
+    experiment = Experiment(
+        method={"name": "map", "stepper": {"lr": 0.1}}, data={"name": str(tmp_path / "t.csv"), "delimiter": given},
+        batch_size=20, epochs=30, model={"name": "mlp", "hidden": []},
+    )  # fmt: skip
+    run(experiment, tmp_path / "run")
+    (tmp_path / "new.csv").write_text(f"b{sign}a\n7{sign}12\n7{sign}8\n", encoding="utf-8")
+    found, card = predict_file(tmp_path / "run", tmp_path / "new.csv", draws=1)
+    assert [row[0] for row in list(prediction_rows(found, card))[1:]] == pytest.approx([36, 24], abs=2)
+
+
+def test_a_run_on_pictures_looks_at_pictures(tmp_path: Path, small: Experiment) -> None:
+    image = pytest.importorskip("PIL.Image")
+    generator = np.random.default_rng(0)
+    for name, level in (("dark", 60), ("light", 190)):
+        (tmp_path / "pics" / name).mkdir(parents=True)
+        for number in range(20):
+            pixels = generator.normal(level, 20, (11, 9, 3)).clip(0, 255).astype(np.uint8)
+            image.fromarray(pixels).save(tmp_path / "pics" / name / f"{number:02}.png")
+    chosen = small.changed(
+        {"data": {"name": str(tmp_path / "pics"), "size": 6, "grey": True}, "batch_size": 10, "epochs": 5}
+    )
+    record = run(chosen, tmp_path / "run")
+    assert record["test"]["values"]["accuracy"] == 1
+    found, card = predict_file(tmp_path / "run", tmp_path / "pics", draws=1)
+    rows = list(prediction_rows(found, card, picture_files(tmp_path / "pics")))
+    assert rows[0][:2] == ["file", "label"]
+    assert [(Path(row[0]).parent.name, row[1]) for row in rows[1:]] == [("dark", "dark")] * 20 + [
+        ("light", "light")
+    ] * 20
+    one, _ = predict_file(tmp_path / "run", tmp_path / "pics" / "light" / "07.png", draws=1)
+    assert isinstance(one, ClassPrediction)
+    assert isinstance(found, ClassPrediction)
+    torch.testing.assert_close(one.probabilities[0], found.probabilities[27])
+    # Measured on pictures too, at the size of the run without being told.
+    assert evaluate(tmp_path / "run", str(tmp_path / "pics"), draws=1)["test"] == record["test"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no picture"):
+        predict_file(tmp_path / "run", tmp_path / "empty")
+
+
+def test_pictures_are_not_for_tables(table: Path) -> None:
+    (table / "x.png").write_bytes(b"")
+    with pytest.raises(DataError, match=r"trained on shape \(2,\)"):
+        predict_file(table / "run", table / "x.png")
 
 
 @pytest.mark.parametrize("cell", ["=1+1", "+cmd", "-cmd|' /C calc'!A0", "@SUM(A1)", "\t=1", "\r=1"])

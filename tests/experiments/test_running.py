@@ -100,6 +100,33 @@ def test_a_run_that_lost_only_its_result_makes_it_again(tmp_path: Path, small: E
     assert result_of(tmp_path / "a") == before
 
 
+@pytest.mark.parametrize("text", ["{}", '{"format": 1}'])
+def test_an_emptied_result_is_none(tmp_path: Path, small: Experiment, text: str) -> None:
+    run(small, tmp_path / "a")
+    before = result_of(tmp_path / "a")
+    (tmp_path / "a" / "result.json").write_text(text)
+    assert finished_result(tmp_path / "a") is None
+    resume_run(tmp_path / "a")
+    assert result_of(tmp_path / "a") == before
+
+
+def test_a_network_that_tells_its_noise_has_an_output_for_it(tmp_path: Path) -> None:
+    """diabetes: the std of the targets is 77, and a network must do better than the mean of all."""
+    chosen = Experiment(
+        method={"name": "map", "stepper": {"lr": 0.02}}, data="diabetes", epochs=15, batch_size=50, draws=1,
+        model={"name": "mlp", "hidden": [12]}, likelihood={"name": "gaussian", "noise": "per_input"},
+    )  # fmt: skip
+    problem = load_problem(chosen)
+    assert problem.net(problem.data.test[0][:3]).shape == (3, 2)
+    record = run(chosen, tmp_path / "a")
+    assert record["test"]["values"]["rmse"] < 65
+    found = bw.load(tmp_path / "a" / "model").predict(problem.data.test[0], draws=1)
+    assert isinstance(found, bw.RealPrediction)
+    assert found.mean.shape == (110, 1)
+    assert float(found.aleatoric_variance.std()) > 0  # each input its own
+    assert evaluate(tmp_path / "a", draws=1)["test"] == record["test"]
+
+
 def test_a_finished_run_is_not_run_again(tmp_path: Path, small: Experiment) -> None:
     first = run(small, tmp_path / "a")
     assert run(small, tmp_path / "a", resume=True) == first

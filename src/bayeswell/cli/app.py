@@ -15,7 +15,7 @@ import typer
 
 from ..errors import BayeswellError, BayeswellWarning, DivergenceError
 from ..version import __version__
-from . import comparing, evaluating, listing, rates, reporting, sweep, training
+from . import comparing, evaluating, fidelity, listing, rates, reporting, sweep, training
 from .screen import one_line
 
 DEBUG = "--debug"
@@ -33,7 +33,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 # Each module adds its own commands; a new one has its place here.
-for module in (training, evaluating, comparing, reporting, sweep, rates, listing):
+for module in (training, evaluating, fidelity, comparing, reporting, sweep, rates, listing):
     module.register(app)
 
 

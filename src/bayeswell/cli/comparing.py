@@ -10,7 +10,7 @@ import typer
 
 from . import options as o
 from .reporting import NoReport, make_page
-from .screen import SCORES, new_table, one_line, plain, show, show_json
+from .screen import SCORES, counted, new_table, one_line, plain, show, show_json
 
 HELP = """Train several methods on one problem, each with several seeds, and show one table.
 
@@ -155,8 +155,8 @@ def _show(record: Mapping[str, Any], out: Path) -> None:
     shown = [(name, heading) for name, heading in SHOWN if any(name in row["scores"] for row in rows)]
     experiment = next(iter(record["experiments"].values()))
     seeds = len(record["seeds"])
-    several = f"{seeds} seeds" if seeds > 1 else "1 seed"
-    title = f"{experiment['data']['name']}, {experiment['epochs']} epochs, {several}, {experiment['draws']} draws"
+    parts = ((experiment["epochs"], "epoch"), (seeds, "seed"), (experiment["draws"], "draw"))
+    title = ", ".join([experiment["data"]["name"], *(counted(*part) for part in parts)])
     show(_table(record, shown, full=True), title, narrow=lambda: _table(record, shown, full=False))
     typer.echo(_footnote(rows, experiment, seeds))
     typer.echo(f"in {out}")

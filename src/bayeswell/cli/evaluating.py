@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from . import options as o
-from .screen import show_json, show_scores
+from .screen import counted, show_json, show_scores
 
 RunFolder = Annotated[
     Path,
@@ -19,22 +19,26 @@ RunFolder = Annotated[
 EVALUATE_HELP = """Measure a finished run on test data: its own, other data of the same kind, or its own corrupted.
 
 Accuracy, NLL, ECE and Brier score, or RMSE and NLL in the units of the targets; each with its standard error over the
-test examples. With --ood also how well the entropy tells inputs from outside."""
+test examples. With --ood also how well the entropy tells inputs from outside. Columns and classes of other files are
+matched by name; --data-set test_share=1 measures on every row of a file."""
 EVALUATE_EXAMPLES = (
     "[bold]Examples[/bold]",
     "  bayeswell evaluate runs/digits --draws 500",
     "  bayeswell evaluate runs/digits --data corrupted --data-set corruption=gaussian_blur --data-set severity=5",
+    "  bayeswell evaluate runs/price --data held_out.csv --data-set test_share=1",
     "  bayeswell evaluate runs/mnist --ood notmnist --json",
 )
 PREDICT_HELP = """Predict for new inputs, with the uncertainty of each prediction.
 
-Inputs are a .csv file (an example a row; columns by name if the run was trained on a csv file) or a .npz file (array
-x), in raw units. The output is a csv file: label, probabilities, entropy and its epistemic and aleatoric parts in nats;
-or mean, std, epistemic_std and aleatoric_std in the units of the targets."""
+Inputs are a .csv file (an example a row; columns by name if the run was trained on a csv file), a .npz file (array x),
+a picture or a folder of pictures. Numbers are in the units of the files that the run was trained on: pixels 0 to 255
+(digits: 0 to 16), or real numbers from 0 to 1. The output is a csv file: label, probabilities, entropy and its
+epistemic and aleatoric parts in nats; or mean, std, epistemic_std and aleatoric_std in the units of the targets."""
 PREDICT_EXAMPLES = (
     "[bold]Examples[/bold]",
     "  bayeswell predict runs/price --input new.csv --out predictions.csv",
     "  bayeswell predict runs/mnist --input digits.npz --out predictions.csv --draws 500",
+    "  bayeswell predict runs/animals --input photos/ --out predictions.csv",
 )
 
 
@@ -71,13 +75,16 @@ def evaluate(
     if json:
         show_json(record)
     else:
-        show_scores(record, f"{run} on {record['data']}, {record['examples']:,} examples, {draws} draws")
+        show_scores(
+            record, f"{run} on {record['data']}, {counted(record['examples'], 'example')}, {counted(draws, 'draw')}"
+        )
 
 
 def predict(
     run: RunFolder,
     inputs: Annotated[
-        Path, typer.Option("--input", "-i", metavar="FILE", help="New inputs: .csv or .npz.", show_default=False)
+        Path,
+        typer.Option("--input", "-i", metavar="FILE", help="New inputs: .csv, .npz or pictures.", show_default=False),
     ],
     out: Annotated[
         Path | None,
@@ -89,17 +96,18 @@ def predict(
 ) -> None:
     """Predict for new inputs."""
     from ..experiments import predict_file, write_predictions
-    from ..experiments.predicting import prediction_rows
+    from ..experiments.predicting import picture_files, prediction_rows
 
     found, card = predict_file(run, inputs, draws=draws, seed=seed)
+    files = picture_files(inputs)
     if out is not None:
-        write_predictions(out, found, card)
-    rows = list(prediction_rows(found, card))
+        write_predictions(out, found, card, files)
+    rows = list(prediction_rows(found, card, files))
     if json:
         shown = [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
         show_json({"run": str(run), "examples": len(shown), "draws": found.draws, "predictions": shown})
     elif out is not None:
-        typer.echo(f"{len(rows) - 1:,} predictions ({', '.join(rows[0])}) in {out}")
+        typer.echo(f"{counted(len(rows) - 1, 'prediction')} ({', '.join(rows[0])}) in {out}")
     else:
         import csv
         import sys

@@ -26,6 +26,11 @@ def one_line(text: str) -> str:
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
+def counted(count: int, thing: str) -> str:
+    """So many of a thing: 1 draw, 2 draws."""
+    return f"{count:,} {thing}" + ("" if count == 1 else "s")
+
+
 def show_json(record: Any) -> None:
     """One JSON document."""
     typer.echo(json.dumps(record, indent=2, allow_nan=False))
@@ -84,17 +89,24 @@ def show_scores(record: Mapping[str, Any], title: str) -> None:
 def show_result(record: Mapping[str, Any], where: str) -> None:
     """The result of a run."""
     title = f"{record['method']} · {record['model']} ({record['parameters']:,} parameters) on {record['data']}"
-    show_scores(record, f"{title}, seed {record['seed']}, {record['draws']} draws")
+    show_scores(record, f"{title}, seed {record['seed']}, {counted(record['draws'], 'draw')}")
     cost, spent = record["cost"], record["time"]
     resumed = " (since it was resumed)" if spent["resumed"] else ""
     lines = [
         f"std/prior {record['std_ratio']:.4f} · {spent['train_seconds']:.1f} s of training{resumed}"
-        f" · {cost['steps']:,} steps · {cost['per_step']:g} forward passes a step, {cost['total']:,.0f} in all",
+        f" · {counted(cost['steps'], 'step')}"
+        f" · {cost['per_step']:g} forward passes a step, {cost['total']:,.0f} in all",
     ]
     if record["chains"] is not None:
         chains = record["chains"]
-        sense = "agree" if chains["converged"] else "do not agree: train longer, or more chains (members)"
-        lines.append(f"{chains['chains']} chains {sense} (R-hat {chains['r_hat']}, ESS {chains['ess']})")
+        one = chains["chains"] == 1
+        if chains["converged"]:
+            sense = "agrees with itself" if one else "agree"
+        else:
+            sense = f"{'does' if one else 'do'} not agree{' with itself' if one else ''}: train longer, or more chains"
+            sense += " (members)"
+        numbers = f"R-hat {chains['r_hat']}, ESS {chains['ess']}"
+        lines.append(f"{counted(chains['chains'], 'chain')} {sense} ({numbers})")
     if record["stopped"]:
         lines.append(f"stopped early: {record['stopped']}")
     typer.echo("\n".join([*lines, f"in {where}"]))

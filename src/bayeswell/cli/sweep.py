@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -281,20 +280,10 @@ def _judgeable(experiment: Experiment, metric: str, ranges: Any) -> Experiment:
 def _try(experiment: Experiment, settings: Mapping[str, Any]) -> None:
     """Build all that a trial with these settings would train, and let it go again."""
     from ..errors import BayeswellError, SettingError
-    from ..experiments import load_problem
-    from ..methods.assembly import assemble
-    from ..random import make_generator
+    from ..experiments.rehearsing import rehearse
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            problem = load_problem(experiment)
-            size = len(problem.data.train[1])
-            assemble(
-                experiment.method_part, problem.net, problem.likelihood, dataset_size=size,
-                batches=math.ceil(size / experiment.batch_size_of(size)), epochs=experiment.epochs,
-                generator=make_generator(0),
-            )  # fmt: skip
+        rehearse({experiment.method_part.name: experiment})
     except (BayeswellError, TypeError) as error:
         raise SettingError(f"--space: at {_settings(settings)}: {error}") from error
 

@@ -5,7 +5,7 @@ from .bundled import Split, digits, noise_like
 from .corruptions import CORRUPTIONS, corrupt
 from .data import Data, Scaling
 from .files import cache_folder, data_folders
-from .load import DATASETS, data_status, find_data, load_data, load_inputs
+from .load import DATASETS, data_status, find_data, is_data_name, load_data, load_inputs
 
 __all__ = [
     "CORRUPTIONS",
@@ -20,6 +20,7 @@ __all__ = [
     "data_status",
     "digits",
     "find_data",
+    "is_data_name",
     "load_data",
     "load_inputs",
     "noise_like",

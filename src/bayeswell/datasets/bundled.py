@@ -27,6 +27,11 @@ class Split:
 def check_split(owner: str, test_share: float, split: int) -> None:
     """The two settings of a random train/test split."""
     require_between(owner, "test_share", test_share, 0, 1, open_low=True, open_high=True)
+    check_seed(owner, split)
+
+
+def check_seed(owner: str, split: int) -> None:
+    """The seed of a random train/test split."""
     if isinstance(split, bool) or not isinstance(split, int) or split < 0:
         raise SettingError(f"{owner}: split = {split!r}; it is the seed of the train/test split, a whole number from 0")
 
@@ -55,7 +60,7 @@ class Digits:
         inputs = torch.from_numpy(found.images).float().unsqueeze(1) / 16
         targets = torch.from_numpy(found.target).long()
         pairs = shuffled_split(inputs, targets, test_share=self.test_share, seed=self.split)
-        return Raw(self.name, "image", *pairs, tuple(map(str, range(10))))
+        return Raw(self.name, "image", *pairs, tuple(map(str, range(10))), raw_scale=16.0)
 
 
 @dataclass(frozen=True)

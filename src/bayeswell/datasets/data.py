@@ -25,6 +25,8 @@ class Raw:
     ``kind`` says how inputs are standardised: ``image`` (n, C, H, W) by channel (uint8 stands for value / 255, a float
     is taken as it is), ``table`` (n, features) by feature, ``tokens`` (whole numbers) not at all. Targets are classes
     (int64) if there are ``class_names``, else real numbers (n, outputs). ``train`` is None for a set that only tests.
+    ``raw_scale`` is the stored value that became 1 if the reader divided already; ``columns`` and ``target_name`` are
+    the names of a table's features and target, where it has any.
     """
 
     name: str
@@ -33,6 +35,9 @@ class Raw:
     test: Pair
     class_names: tuple[str, ...] | None
     vocabulary: int | None = None
+    raw_scale: float = 1.0
+    columns: tuple[str, ...] | None = None
+    target_name: str | None = None
 
 
 class DataPart(Protocol):
@@ -95,7 +100,12 @@ def _raw(standardised: Tensor, shift: Tensor | None, scale: Tensor | None) -> Te
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """A data set ready to learn from: inputs float32 (tokens int64), targets int64 classes or float32 (n, outputs)."""
+    """A data set ready to learn from: inputs float32 (tokens int64), targets int64 classes or float32 (n, outputs).
+
+    ``raw_scale`` is the stored value that stands for 1: 255 for pixels kept as bytes, 16 for those of digits, 1 where
+    numbers are taken as they are. ``columns`` and ``target_name`` are names of a table's features and target, where it
+    has any.
+    """
 
     name: str
     train: Pair
@@ -107,6 +117,9 @@ class Data:
     class_names: tuple[str, ...] | None
     scaling: Scaling
     vocabulary: int | None = None
+    raw_scale: float = 1.0
+    columns: tuple[str, ...] | None = None
+    target_name: str | None = None
 
     def fingerprint(self) -> str:
         """SHA-256 over every tensor and name: any changed number, order or name changes it."""

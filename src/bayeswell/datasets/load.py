@@ -52,6 +52,12 @@ def find_data(choice: Choice) -> DataPart:
     return DATASETS.resolve(choice)
 
 
+def is_data_name(name: str) -> bool:
+    """Whether a data set has this name, or its short form for one of the UCI sets; else it may be a path."""
+    plain = name.replace("-", "_")
+    return plain in DATASETS or plain.startswith("uci_")
+
+
 def load_data(
     choice: Choice,
     *,
@@ -73,12 +79,15 @@ def load_data(
         raise SettingError(f"validation_rule = {validation_rule!r}; {nearest(str(validation_rule), VALIDATION_RULES)}")
     raw = part.read(None if folder is None else Path(folder))
     if raw.train is None:
-        raise DataError(f"'{raw.name}' has test examples only: use it as an out-of-distribution set")
+        raise DataError(
+            f"'{raw.name}' has test examples only, nothing to learn from: measure a run on it, or use it as an "
+            "out-of-distribution set"
+        )
     train, held = raw.train, None
     if count := _validation_count(validation, len(raw.train[1])):
         train, held = split_in_two(raw.train, count, seed=seed if validation_rule == "seed" else None)
     classes = raw.class_names is not None
-    train = (_as_real(train[0]), train[1])
+    train = (as_real(train[0]), train[1])
     scaling = scaling_of(raw.kind, train, classes=classes) if standardise else Scaling()
     done = _scaled(train, scaling)
     return Data(
@@ -92,6 +101,9 @@ def load_data(
         class_names=raw.class_names,
         scaling=scaling,
         vocabulary=raw.vocabulary,
+        raw_scale=255.0 if raw.test[0].dtype == torch.uint8 else raw.raw_scale,
+        columns=raw.columns,
+        target_name=raw.target_name,
     )
 
 
@@ -115,7 +127,7 @@ def load_inputs(
             raise DataError(
                 f"'{raw.name}' has inputs of shape {found}, '{like.name}' of {like.input_shape}; they must agree"
             )
-        inputs = like.scaling.inputs(_as_real(raw.test[0]))
+        inputs = like.scaling.inputs(as_real(raw.test[0]))
     if count is None:
         return inputs
     require_count("out-of-distribution set", "count", count)
@@ -140,14 +152,14 @@ def data_status(choice: Choice, folder: AnyPath | None = None) -> str:
     return "present" if release_present(getattr(part, "releases", ()), data_folders(folder)) else "absent"
 
 
-def _as_real(inputs: Tensor) -> Tensor:
+def as_real(inputs: Tensor) -> Tensor:
     """Pixels stored as bytes to [0, 1]; all else as it is."""
     return inputs.float().div_(255) if inputs.dtype == torch.uint8 else inputs
 
 
 def _scaled(pair: Pair, scaling: Scaling) -> Pair:
     """A pair standardised; in place for float32, which are ours alone: fresh memory would cost most of the time."""
-    inputs, targets = _as_real(pair[0]), scaling.targets(pair[1])
+    inputs, targets = as_real(pair[0]), scaling.targets(pair[1])
     shift, scale = scaling.input_shift, scaling.input_scale
     if shift is None or scale is None or not inputs.dtype == shift.dtype == torch.float32:
         return scaling.inputs(inputs), targets
@@ -163,6 +175,11 @@ def _validation_count(validation: float | None, examples: int) -> int:
         count = round(validation * examples)
         if 0 < count < examples:
             return count
+        left = "none to learn from" if count else "none to look at"
+        raise SettingError(
+            f"validation = {validation!r} of {examples:,} training examples holds out {count:,}, which leaves {left}; "
+            f"give a number of examples from 1 to {examples - 1:,}"
+        )
     raise SettingError(
         f"validation = {validation!r}; it must be a whole number from 1 to {examples - 1}, the training examples "
         "being fewer by so many, or a share between 0 and 1"

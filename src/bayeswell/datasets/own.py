@@ -9,7 +9,8 @@ from __future__ import annotations
 import csv
 import io
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,15 +19,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..errors import DataError, FileError, SettingError, nearest
-from .bundled import check_split
+from ..errors import DataError, FileError, SettingError, nearest, require_between
+from .bundled import check_seed
 from .data import Pair, Raw, shuffled_split
 from .files import read_bytes
 from .formats import Array, finite_number, is_number, read_npz
 
 Floats = npt.NDArray[np.float64]
+PICTURE_ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
 TASKS = ("auto", "classification", "regression")
 _MOST_CLASSES_GUESSED = 20
+_TABS = ("tab", "\\t")
 
 
 @dataclass(frozen=True)
@@ -34,9 +37,11 @@ class Csv:
     """A table of numbers of your own: ``path``, the ``target`` column, and what the ``task`` is.
 
     ``target`` is the name of a column (with ``header = false`` its number, from 1); empty stands for the last one.
+    ``columns`` names the inputs, in order; empty stands for all but the target. ``delimiter`` is one character;
+    ``tab`` and ``\\t`` stand for a tab.
     ``task`` is classification or regression; ``auto`` takes texts, and whole numbers of at most 20 values, for classes.
     ``test_path`` names a second file with the test rows; without it ``test_share`` of the rows, drawn by the seed
-    ``split``, are for the test.
+    ``split``, are for the test; a share of 1 makes a set that only tests. So for npz and images.
     """
 
     path: str = ""
@@ -47,6 +52,7 @@ class Csv:
     delimiter: str = ","
     test_share: float = 0.25
     split: int = 0
+    columns: Sequence[str] = ()
 
     name: ClassVar[str] = "csv"
     paper: ClassVar[str] = "your own file"
@@ -55,25 +61,33 @@ class Csv:
 
     def __post_init__(self) -> None:
         _check_own(self.name, self.path, self.task, self.test_share, self.split)
-        if not isinstance(self.delimiter, str) or len(self.delimiter) != 1:
-            raise SettingError(f"csv: delimiter = {self.delimiter!r}; it must be one character")
+        if not isinstance(self.columns, list | tuple):
+            raise SettingError(f"csv: columns = {self.columns!r}; it must be a list of names")
+        object.__setattr__(self, "columns", tuple(map(str, self.columns)))
+        if self.delimiter in _TABS:
+            object.__setattr__(self, "delimiter", "\t")
+        if not isinstance(self.delimiter, str) or len(self.delimiter) != 1 or self.delimiter in '\r\n"':
+            raise SettingError(f"csv: delimiter = {self.delimiter!r}; it must be one character, or 'tab'")
 
     def read(self, folder: Path | None) -> Raw:
         names, inputs, cells = self._table(self.path)
         if not self.test_path:
-            targets, classes = targets_of(cells, self.task, self.path)
-            return _split(Path(self.path).stem, "table", inputs, targets, classes, self)
+            targets, classes = targets_of(cells, self.task, self.path, varied=self.test_share < 1)
+            return self._named(_split(Path(self.path).stem, "table", inputs, targets, classes, self), names)
         test_names, test_inputs, test_cells = self._table(self.test_path)
         if test_names != names:
             raise DataError(f"{self.test_path}: its columns are {test_names}; those of {self.path} are {names}")
         count = len(cells)
         targets, classes = targets_of(np.concatenate([cells, test_cells]), self.task, self.path)
-        return _given(
-            Path(self.path).stem, "table", (inputs, targets[:count]), (test_inputs, targets[count:]), classes, self.path
-        )
+        pairs = (inputs, targets[:count]), (test_inputs, targets[count:])
+        return self._named(_given(Path(self.path).stem, "table", *pairs, classes, self.path), names)
+
+    def _named(self, raw: Raw, names: list[str]) -> Raw:
+        """The examples with the names of their columns, the target's last, if the file has any."""
+        return replace(raw, columns=tuple(names[:-1]), target_name=names[-1]) if self.header else raw
 
     def _table(self, path: str) -> tuple[list[str], Tensor, Array]:
-        """The names of the columns, the inputs, and the cells of the target column as text."""
+        """The names of the input columns and of the target, the inputs, and the cells of the target column as text."""
         names, rows = read_table(path, header=self.header, delimiter=self.delimiter)
         target = names[-1] if self.target == "" else str(self.target)
         if target not in names:
@@ -81,17 +95,28 @@ class Csv:
         if len(names) < 2:
             raise DataError(f"{path}: it has the one column '{names[0]}'; a target and at least one input are needed")
         place = names.index(target)
-        inputs = np.empty((len(rows), len(names) - 1))
+        chosen = [column_place(column, names, path) for column in self.columns]
+        if place in chosen:
+            raise DataError(f"{path}: column '{target}' is the target and cannot be an input too")
+        chosen = chosen or [i for i in range(len(names)) if i != place]
+        inputs = np.empty((len(rows), len(chosen)))
         targets = []
         for index, (line, row) in enumerate(rows):
             where = f"{path}: row {line}, column"
-            inputs[index] = [finite_number(row[i], f"{where} '{names[i]}'") for i in range(len(names)) if i != place]
+            inputs[index] = [finite_number(row[i], f"{where} '{names[i]}'") for i in chosen]
             if not row[place].strip() or row[place].strip().lower() == "nan":
                 raise DataError(f"{where} '{target}': the target is missing")
             if _is_infinite(row[place]):
                 raise DataError(f"{where} '{target}': the target '{row[place].strip()}' is not finite")
             targets.append(row[place].strip())
-        return names, torch.from_numpy(inputs), np.array(targets)
+        return [names[i] for i in (*chosen, place)], torch.from_numpy(inputs), np.array(targets)
+
+
+def column_place(column: str, names: list[str], path: str) -> int:
+    """Where a column stands; refused if it does not."""
+    if column not in names:
+        raise DataError(f"{path}: there is no column '{column}'; {nearest(column, names)}")
+    return names.index(column)
 
 
 def read_table(path: str, *, header: bool, delimiter: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
@@ -155,7 +180,7 @@ class Npz:
         kind, inputs = _inputs_of(arrays["x"], f"{self.path}: array 'x'")
         _same_length(self.path, "x", arrays["x"], "y", arrays["y"])
         if "x_test" not in arrays:
-            targets, classes = targets_of(arrays["y"], self.task, self.path)
+            targets, classes = targets_of(arrays["y"], self.task, self.path, varied=self.test_share < 1)
             return _split(Path(self.path).stem, kind, inputs, targets, classes, self)
         test_kind, test_inputs = _inputs_of(arrays["x_test"], f"{self.path}: array 'x_test'")
         _same_length(self.path, "x_test", arrays["x_test"], "y_test", arrays["y_test"])
@@ -190,7 +215,6 @@ class Images:
     paper: ClassVar[str] = "your own files"
     examples: ClassVar[str] = "any"
     source: ClassVar[str] = "own"
-    endings: ClassVar[frozenset[str]] = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
 
     def __post_init__(self) -> None:
         _check_own(self.name, self.path, "auto", self.test_share, self.split)
@@ -212,19 +236,29 @@ class Images:
 
     def _classes(self, root: Path) -> tuple[str, ...]:
         names = tuple(sorted(entry.name for entry in root.iterdir() if entry.is_dir() and entry.name[0] != "."))
-        if len(names) < 2:
+        if len(names) < (2 if self.test_share < 1 else 1):
             raise DataError(f"{root}: it has {len(names)} folders; each class needs one, and there must be two or more")
         return names
 
     def _pictures(self, root: Path, names: tuple[str, ...]) -> Pair:
         files = []
         for label, name in enumerate(names):
-            found = [path for path in sorted((root / name).iterdir()) if path.suffix.lower() in self.endings]
-            if not found:
-                raise DataError(f"{root / name}: it holds no picture ({', '.join(sorted(self.endings))})")
-            files += [(path, label) for path in found]
+            files += [(path, label) for path in pictures_in((root / name).iterdir(), root / name)]
         pixels = np.stack([read_picture(path, self.size, grey=self.grey) for path, _ in files])
         return torch.from_numpy(pixels), torch.tensor([label for _, label in files])
+
+
+def is_picture(path: Path) -> bool:
+    """Whether a file is named like a picture."""
+    return path.suffix.lower() in PICTURE_ENDINGS
+
+
+def pictures_in(paths: Iterable[Path], owner: Path) -> list[Path]:
+    """The pictures among some paths, in the order of their names; at least one."""
+    found = sorted(path for path in paths if is_picture(path))
+    if not found:
+        raise DataError(f"{owner}: it holds no picture ({', '.join(sorted(PICTURE_ENDINGS))})")
+    return found
 
 
 def read_picture(path: Path, pixels: int, *, grey: bool) -> Array:
@@ -249,8 +283,13 @@ def read_picture(path: Path, pixels: int, *, grey: bool) -> Array:
     return array[None] if grey else array.transpose(2, 0, 1)
 
 
-def targets_of(values: npt.NDArray[Any], task: str, owner: str) -> tuple[Tensor, tuple[str, ...] | None]:
-    """Classes (int64, with their names in order) or real targets (n, outputs), from numbers or texts."""
+def targets_of(
+    values: npt.NDArray[Any], task: str, owner: str, *, varied: bool = True
+) -> tuple[Tensor, tuple[str, ...] | None]:
+    """Classes (int64, with their names in order) or real targets (n, outputs), from numbers or texts.
+
+    ``varied`` refuses targets that are all the same, from which nothing can be learned.
+    """
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim not in {1, 2} or not values.size:
@@ -270,7 +309,7 @@ def targets_of(values: npt.NDArray[Any], task: str, owner: str) -> tuple[Tensor,
             )
         task = "classification" if values.ndim == 1 and (numbers is None or (whole and few)) else "regression"
     if task == "regression":
-        return _real_targets(values, numbers, owner), None
+        return _real_targets(values, numbers, owner, varied), None
     if values.ndim != 1:
         raise DataError(f"{owner}: classes must be one column; the targets have shape {values.shape}")
     if numbers is not None and not whole:
@@ -282,18 +321,18 @@ def targets_of(values: npt.NDArray[Any], task: str, owner: str) -> tuple[Tensor,
     else:
         found, classes = np.unique(numbers, return_inverse=True)
         shown = tuple(f"{number:.0f}" for number in found)
-    if len(shown) < 2:
+    if varied and len(shown) < 2:
         raise DataError(f"{owner}: every target is '{shown[0]}'; there must be two classes or more")
     return torch.from_numpy(classes.reshape(-1).astype(np.int64)), shown
 
 
-def _real_targets(values: npt.NDArray[Any], numbers: Floats | None, owner: str) -> Tensor:
+def _real_targets(values: npt.NDArray[Any], numbers: Floats | None, owner: str, varied: bool) -> Tensor:
     if numbers is None:
         odd = next(i for i, value in enumerate(values) if not is_number(str(value)))
         raise DataError(f"{owner}: target '{values[odd]}' of example {odd + 1} is not a finite number")
     columns = torch.from_numpy(np.array(numbers, np.float64)).reshape(len(numbers), -1)
     constant = torch.nonzero(columns.amax(dim=0) == columns.amin(dim=0))
-    if len(constant):
+    if varied and len(constant):
         value = float(columns[0, int(constant[0])])
         raise DataError(f"{owner}: every target is {value:g}; there is nothing to learn")
     return columns
@@ -332,12 +371,16 @@ def _check_own(owner: str, path: str, task: str, test_share: float, split: int) 
         raise SettingError(f"data '{owner}' needs the setting 'path': where your data are (it is {path!r})")
     if task not in TASKS:
         raise SettingError(f"{owner}: task = {task!r}; {nearest(str(task), TASKS)}")
-    check_split(owner, test_share, split)
+    # All for the test is a set to measure a run on, which bundled sets, with their own test parts, have no use for.
+    require_between(owner, "test_share", test_share, 0, 1, open_low=True)
+    check_seed(owner, split)
 
 
 def _split(
     name: str, kind: str, inputs: Tensor, targets: Tensor, classes: tuple[str, ...] | None, part: Csv | Npz | Images
 ) -> Raw:
+    if part.test_share == 1:
+        return Raw(name, kind, None, (inputs, targets), classes)
     held = round(part.test_share * len(targets))
     if held < 1 or held >= len(targets):
         raise DataError(

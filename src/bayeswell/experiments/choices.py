@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..datasets import is_data_name
 from ..errors import SettingError, nearest
 from ..methods import Method, find_method
 
@@ -25,6 +26,8 @@ def parse_value(text: str) -> Any:
     """A number, true, false, null, a list or table (as in JSON); anything else is a word."""
     stripped = text.strip()
     words = {"true": True, "false": False, "none": None, "null": None}
+    if not stripped:  # a blank or a tab may be meant, as a delimiter
+        return text
     if stripped.lower() in words:
         return words[stripped.lower()]
     try:
@@ -95,7 +98,7 @@ def as_data_choice(what: str, value: Any) -> dict[str, Any]:
     choice = as_choice(what, value)
     name = choice["name"]
     kind = _ENDINGS.get(Path(name).suffix.lower())
-    if kind is None and (os.sep in name or "/" in name):
+    if kind is None and (os.sep in name or "/" in name or (not is_data_name(name) and os.path.isdir(name))):
         kind = "images"
     if kind is not None:
         choice = {**choice, "name": kind, "path": name}

@@ -6,11 +6,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..errors import SettingError
+from ..errors import BayeswellError, SettingError
 from ..metrics.estimates import estimate_over_seeds
 from ..persistence import write_document
+from ..training import Interrupted
 from .experiment import Experiment
 from .places import path_of, place_in
+from .rehearsing import rehearse
 from .running import RunFailed, finished_result, run
 
 COMPARISON = "comparison.json"
@@ -31,9 +33,10 @@ def compare(
     """Train each experiment with each seed in a folder of its own under ``out``, and put the results side by side.
 
     ``methods`` maps a label, which names the folders, to an experiment. Finished runs are not run again, unfinished
-    ones are resumed. A run that fails does not stop the others: its error is in the record, which is also written to
-    ``comparison.json``. Scores have a mean over seeds, its standard error over seeds (None for one seed), and
-    the standard error over test examples of one run (the mean over seeds). Options as in ``run``.
+    ones are resumed. Each method is put together once before any is trained, and refused if it cannot be. A run that
+    fails does not stop the others: its error is in the record, which is also written to ``comparison.json``. Scores
+    have a mean over seeds, its standard error over seeds (None for one seed), and the standard error over test examples
+    of one run (the mean over seeds). Options as in ``run``.
     """
     if not methods or not seeds:
         raise SettingError("compare needs at least one method and one seed")
@@ -47,20 +50,31 @@ def compare(
     failed: dict[str, list[dict[str, Any]]] = {label: [] for label in plan}
     tell = told or _silence
     # Whatever is in the way of any run is found before the first is trained.
-    for runs in plan.values():
+    unfinished: dict[str, Experiment] = {}
+    for label, runs in plan.items():
         for place, experiment in runs.values():
-            finished_result(place, experiment)
+            if finished_result(place, experiment) is None:
+                unfinished.setdefault(label, experiment)
+    rehearse(unfinished)
+    refusals: list[BayeswellError] = []
     for label, runs in plan.items():
         for seed, (place, experiment) in runs.items():
             done = finished_result(place, experiment)
             tell(place.name, "finished" if done else "resumed" if place.exists() else "begun")
             try:
                 record = done or run(experiment, place, resume=True, progress=progress, label=place.name, **options)
-            except RunFailed as error:
-                failed[label].append({"run": place.name, "error": str(error)})
-                tell(place.name, f"failed: {error}")
+            except Interrupted:
+                raise
+            except Exception as error:  # whatever it is, the other methods have nothing to do with it
+                if isinstance(error, BayeswellError) and not isinstance(error, RunFailed):
+                    refusals.append(error)
+                said = str(error) if isinstance(error, BayeswellError) else f"{type(error).__name__}: {error}"
+                failed[label].append({"run": place.name, "error": said})
+                tell(place.name, f"failed: {said}")
                 continue
             found[label][seed] = record
+    if len(refusals) == sum(map(len, plan.values())):
+        raise refusals[0]  # every run was refused before its first step: what was asked for is at fault
     rows = [_row(label, plan[label], found[label], failed[label]) for label in plan]
     record = {
         "format": _FORMAT,

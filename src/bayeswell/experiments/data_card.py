@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from ..datasets import Data, Scaling, find_data
-from ..datasets.own import Csv, read_table
-from ..errors import FileError
+from ..datasets.own import Csv
+from ..errors import DataError, FileError
 from ..persistence import read_document, write_document
 from .experiment import Experiment
 
@@ -25,7 +25,12 @@ _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 @dataclass(frozen=True)
 class DataCard:
-    """A data set without its examples. ``columns`` are the input columns of a table of one's own."""
+    """A data set without its examples.
+
+    ``columns`` and ``target_name`` are names in a table of one's own, ``delimiter`` stands between its cells.
+    ``raw_scale`` is the pixel value of a file that stands for full brightness: 16 for digits, 255 for bytes, 1 where
+    numbers were taken as they are.
+    """
 
     name: str
     input_shape: tuple[int, ...]
@@ -34,14 +39,34 @@ class DataCard:
     vocabulary: int | None
     scaling: Scaling
     columns: tuple[str, ...] | None = None
+    target_name: str | None = None
+    delimiter: str = ","
+    raw_scale: float = 1.0
 
     @classmethod
     def of(cls, data: Data, experiment: Experiment) -> DataCard:
         """The card of loaded data."""
+        part = find_data(experiment.data)
         return cls(
-            data.name, data.input_shape, data.outputs, data.class_names, data.vocabulary, data.scaling,
-            _columns(experiment),
+            data.name, data.input_shape, data.outputs, data.class_names, data.vocabulary, data.scaling, data.columns,
+            data.target_name, part.delimiter if isinstance(part, Csv) else ",", data.raw_scale,
         )  # fmt: skip
+
+    def pixels(self, values: Tensor, *, whole: bool, owner: object) -> Tensor:
+        """The numbers of a file of images as [0, 1], in which scaling takes them; all else as it is.
+
+        Numbers are in the units of the run's own files, 0 to ``raw_scale``. Real numbers (``whole`` false) none of
+        which exceeds 1 are taken for what ``load_data`` calls raw images: [0, 1] already.
+        """
+        if len(self.input_shape) != 3 or self.raw_scale == 1 or not values.numel():
+            return values
+        low, high = float(values.min()), float(values.max())
+        if low < 0 or high > self.raw_scale:
+            raise DataError(
+                f"{owner}: pixels from {low:g} to {high:g}; those of '{self.name}' are 0 to {self.raw_scale:g} (or, as "
+                "real numbers, 0 to 1)"
+            )
+        return values.double() if not whole and high <= 1 else values.double() / self.raw_scale
 
     def write(self, folder: Path) -> None:
         """Into the folder of a run."""
@@ -53,6 +78,9 @@ class DataCard:
             "class_names": None if self.class_names is None else list(self.class_names),
             "vocabulary": self.vocabulary,
             "columns": None if self.columns is None else list(self.columns),
+            "target_name": self.target_name,
+            "delimiter": self.delimiter,
+            "raw_scale": self.raw_scale,
             "scaling": {name: _plain(getattr(self.scaling, name)) for name in _TENSORS},
         }
         write_document(folder / NAME, record)
@@ -73,20 +101,15 @@ class DataCard:
                 vocabulary=None if record["vocabulary"] is None else int(record["vocabulary"]),
                 scaling=Scaling(**{name: _tensor(record["scaling"][name]) for name in _TENSORS}),
                 columns=_names(record["columns"]),
+                # A run of an earlier version says nothing of these.
+                target_name=None if record.get("target_name") is None else str(record["target_name"]),
+                delimiter=str(record.get("delimiter", ",")),
+                raw_scale=float(record.get("raw_scale", 16.0 if record["name"] == "digits" else 1.0)),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, FileError):
                 raise
             raise FileError(f"{str(path)!r} does not describe data ({error!r})") from error
-
-
-def _columns(experiment: Experiment) -> tuple[str, ...] | None:
-    part = find_data(experiment.data)
-    if not isinstance(part, Csv) or not part.header:
-        return None
-    names, _ = read_table(part.path, header=True, delimiter=part.delimiter)
-    target = part.target or names[-1]
-    return tuple(name for name in names if name != target)
 
 
 def _plain(tensor: Tensor | None) -> dict[str, Any] | None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..datasets import Data, find_data, load_data, load_inputs
-from ..errors import DataError, FileError, SettingError, require_count
+from ..datasets.load import as_real
+from ..errors import DataError, FileError, SettingError, nearest, require_count
 from ..persistence.manifest import MANIFEST
 from ..predictive import ClassPrediction
 from ..predictive.predictor import Predictor, load
@@ -53,8 +55,10 @@ def evaluate(
 ) -> dict[str, Any]:
     """Measure a run (or a model that ``Result.save`` wrote) on the test part of data: its own, or others.
 
-    Other data are scaled as the run's own were. ``{"name": "corrupted", "corruption": ..., "severity": 3}`` are the
-    run's own test images, corrupted. A bare model takes data scaled by themselves. ``ood`` as in ``Experiment``.
+    Other data are scaled as the run's own were; columns of a csv file and classes are matched by name. Of a file of
+    one's own the setting ``test_share`` 1 takes every row. ``{"name": "corrupted", "corruption": ..., "severity": 3}``
+    are the run's own test images, corrupted. A bare model takes data scaled by themselves. ``ood`` as in
+    ``Experiment``.
     """
     require_count("evaluate", "draws", draws)
     folder = path_of(path)
@@ -91,29 +95,75 @@ def _data_of_run(folder: Path, choice: Any) -> Data:
         raise SettingError(f"{str(folder)!r} holds a run of a program of its own: evaluate it there")
     experiment = Experiment.from_json(record)
     assert isinstance(experiment.data, Mapping)
+    other = None if choice is None else as_data_choice("data", choice)
+    if other is not None and find_data(other).name != "corrupted":
+        return _other_data(other, experiment.data, DataCard.read(folder))
     own = load_data(
         experiment.data, validation=experiment.validation, validation_rule=experiment.validation_rule,
         seed=experiment.seed, standardise=experiment.standardise,
     )  # fmt: skip
-    if choice is None:
+    if other is None:
         return own
-    other = as_data_choice("data", choice)
-    if find_data(other).name == "corrupted":
-        return replace(own, name=str(other.get("corruption", "corrupted")), test=(load_inputs(other, own), own.test[1]))
-    card = DataCard.read(folder)
-    found = load_data(other, standardise=False)
-    if (found.input_shape, found.vocabulary) != (card.input_shape, card.vocabulary):
+    return replace(own, name=str(other.get("corruption", "corrupted")), test=(load_inputs(other, own), own.test[1]))
+
+
+def _other_data(other: Mapping[str, Any], own: Mapping[str, Any], card: DataCard) -> Data:
+    """The test part of other data, with columns and classes in the order of the run's, scaled as they were."""
+    part = find_data({**_known_of(other, own, card), **other})
+    raw = part.read(None)
+    inputs, targets = raw.test
+    shape = tuple(inputs.shape[1:])
+    if (shape, raw.vocabulary) != (card.input_shape, card.vocabulary):
+        raise DataError(f"'{raw.name}' has inputs of shape {shape}, the run was trained on {card.input_shape}")
+    if (raw.class_names is None) != (card.class_names is None):
+        kinds = ("real numbers", "classes") if raw.class_names is None else ("classes", "real numbers")
+        raise DataError(f"'{raw.name}' has {kinds[0]} for targets, the run was trained on {kinds[1]}")
+    if raw.class_names is not None and card.class_names is not None:
+        targets = _places(raw.name, raw.class_names, card.class_names)[targets]
+    elif targets.shape[1] != card.outputs:
         raise DataError(
-            f"'{found.name}' has inputs of shape {found.input_shape}, the run was trained on {card.input_shape}"
+            f"'{raw.name}' has {targets.shape[1]} targets an example, the run was trained on {card.outputs}"
         )
-    if found.class_names != card.class_names and (found.outputs, found.likelihood) != (own.outputs, own.likelihood):
-        raise DataError(
-            f"'{found.name}' has {found.outputs} outputs ({found.likelihood}), the run was trained on {own.outputs} "
-            f"({own.likelihood})"
-        )
-    inputs, targets = found.test
-    test = (card.scaling.inputs(inputs), card.scaling.targets(targets))
-    return replace(found, test=test, scaling=card.scaling)
+    if part.name == "npz" and card.raw_scale != 1:
+        inputs = card.pixels(inputs, whole=inputs.dtype == torch.uint8, owner=raw.name)
+    test = (card.scaling.inputs(as_real(inputs)), card.scaling.targets(targets))
+    return Data(
+        name=raw.name,
+        train=test,  # nothing is learned from it
+        validation=None,
+        test=test,
+        input_shape=card.input_shape,
+        outputs=card.outputs,
+        likelihood="gaussian" if card.class_names is None else "categorical",
+        class_names=card.class_names,
+        scaling=card.scaling,
+        vocabulary=card.vocabulary,
+        raw_scale=card.raw_scale,
+    )
+
+
+def _known_of(other: Mapping[str, Any], own: Mapping[str, Any], card: DataCard) -> dict[str, Any]:
+    """What the run knows of how data of one's own are to be read; what is said of them wins."""
+    kind = other["name"]
+    if kind == "images" and len(card.input_shape) == 3:
+        return {"size": card.input_shape[1], "grey": card.input_shape[0] == 1}
+    if kind not in {"csv", "npz"}:
+        return {}
+    known: dict[str, Any] = {"task": "regression" if card.class_names is None else "classification"}
+    if kind == own["name"] == "csv":
+        known |= {key: own[key] for key in ("delimiter", "header") if key in own}
+        if card.columns is not None and {**known, **other}.get("header", True):
+            known |= {"columns": card.columns}
+            known |= {} if card.target_name is None else {"target": card.target_name}
+    return known
+
+
+def _places(name: str, found: Sequence[str], known: Sequence[str]) -> Tensor:
+    """For each class of other data, which one of the run's it is."""
+    for each in found:
+        if each not in known:
+            raise DataError(f"'{name}' has a class '{each}' that the run does not know; {nearest(each, known)}")
+    return torch.tensor([known.index(each) for each in found])
 
 
 def _require_fitting(prediction: Any, data: Data) -> None:

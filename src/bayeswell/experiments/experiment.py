@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -69,7 +70,8 @@ class Experiment:
             require_count("experiment", "batch_size", self.batch_size)
         _require_whole("seed", self.seed, 0, None)
         _require_whole("workers", self.workers, 0, _WORKERS)
-        if self.validation is not None and (isinstance(self.validation, bool | str) or self.validation < 0):
+        number = isinstance(self.validation, int | float) and not isinstance(self.validation, bool)
+        if self.validation is not None and not (number and 0 <= self.validation < math.inf):
             raise SettingError(f"validation = {self.validation!r}; a number of examples, or a share of them below 1")
         if not isinstance(self.standardise, bool):
             raise SettingError(f"standardise = {self.standardise!r}; it must be true or false")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ..datasets.files import read_bytes
 from ..datasets.formats import finite_number, is_number, read_npz
-from ..datasets.own import read_table
-from ..errors import DataError, FileError, SettingError, nearest, require_count
+from ..datasets.own import column_place, is_picture, pictures_in, read_picture, read_table
+from ..errors import DataError, FileError, SettingError, require_count
 from ..predictive import ClassPrediction, RealPrediction
 from ..training.run_folder import CONFIG
 from .data_card import DataCard
@@ -24,13 +24,14 @@ from .evaluating import BATCH, load_model
 from .measuring import raw_mean_and_std, raw_std
 from .places import path_of
 
+_TABLES = frozenset({".csv", ".tsv", ".txt"})
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def predict_file(
     run: str | os.PathLike[str], inputs: str | os.PathLike[str], *, draws: int = 100, seed: int = 0
 ) -> tuple[ClassPrediction | RealPrediction, DataCard]:
-    """The prediction of a finished run for the inputs in a csv or npz file, in the units of the raw data."""
+    """The prediction of a finished run for the inputs in a csv or npz file or in pictures, in the units of raw data."""
     require_count("predict", "draws", draws)
     folder = path_of(run)
     predictor = load_model(folder)
@@ -44,14 +45,22 @@ def predict_file(
 def read_inputs(path: str | os.PathLike[str], card: DataCard) -> Tensor:
     """Inputs from a file, scaled as the training data were.
 
-    A csv file has one example a row. If the run was trained on a csv file its columns are found by name and others are
-    left out; else there must be as many as an example has numbers, in order. An npz file has the array x, or one array.
+    A csv file has one example a row, with the delimiter of the run's own. If the run was trained on a csv file its
+    columns are found by name and others are left out; else there must be as many as an example has numbers, in order.
+    An npz file has the array x, or one array. A picture, or a folder of them, is made as large as the run's images.
+    Pixels in a csv or npz file are in the units of the run's own files: see ``DataCard.pixels``.
     """
     file = path_of(path)
     ending = file.suffix.lower()
-    if ending not in {".csv", ".npz"}:
-        raise SettingError(f"{os.fspath(path)}: inputs are read from a .csv or .npz file")
-    raw = _csv_inputs(file, card) if ending == ".csv" else _npz_inputs(file, card)
+    pictures = picture_files(file)
+    if pictures is not None:
+        raw = _picture_inputs(pictures, card)
+    elif ending == ".npz":
+        raw = _npz_inputs(file, card)
+    elif ending in _TABLES:
+        raw = _csv_inputs(file, card)
+    else:
+        raise SettingError(f"{os.fspath(path)}: inputs are read from a .csv or .npz file, or from pictures")
     if card.vocabulary is not None:
         if bool((raw != raw.round()).any()) or float(raw.min()) < 0 or float(raw.max()) >= card.vocabulary:
             raise DataError(f"{file}: tokens must be whole numbers from 0 to {card.vocabulary - 1}")
@@ -60,13 +69,10 @@ def read_inputs(path: str | os.PathLike[str], card: DataCard) -> Tensor:
 
 
 def _csv_inputs(file: Path, card: DataCard) -> Tensor:
-    names, rows = _table(file)
+    names, rows = _table(file, card.delimiter)
     size = math.prod(card.input_shape)
     if card.columns is not None and names is not None:
-        for column in card.columns:
-            if column not in names:
-                raise DataError(f"{file}: there is no column '{column}'; {nearest(column, names)}")
-        chosen = [names.index(column) for column in card.columns]
+        chosen = [column_place(column, names, str(file)) for column in card.columns]
     else:
         found = len(rows[0][1])
         if found != size:
@@ -74,15 +80,16 @@ def _csv_inputs(file: Path, card: DataCard) -> Tensor:
         chosen = list(range(size))
     shown = names or [str(number) for number in range(1, len(rows[0][1]) + 1)]
     values = [[finite_number(row[i], f"{file}: row {line}, column '{shown[i]}'") for i in chosen] for line, row in rows]
-    return torch.tensor(values, dtype=torch.float64).reshape(len(values), *card.input_shape)
+    raw = torch.tensor(values, dtype=torch.float64).reshape(len(values), *card.input_shape)
+    return card.pixels(raw, whole=False, owner=file)
 
 
-def _table(file: Path) -> tuple[list[str] | None, list[tuple[int, list[str]]]]:
+def _table(file: Path, delimiter: str) -> tuple[list[str] | None, list[tuple[int, list[str]]]]:
     """The names of the columns, if the first row has any, and the rows."""
-    first = read_bytes(file).split(b"\n", 1)[0].decode("utf-8-sig", errors="replace").strip().split(",")
+    first = read_bytes(file).split(b"\n", 1)[0].decode("utf-8-sig", errors="replace").rstrip("\r").split(delimiter)
     if all(is_number(cell) for cell in first):
-        return None, read_table(str(file), header=False, delimiter=",")[1]
-    return read_table(str(file), header=True, delimiter=",")
+        return None, read_table(str(file), header=False, delimiter=delimiter)[1]
+    return read_table(str(file), header=True, delimiter=delimiter)
 
 
 def _npz_inputs(file: Path, card: DataCard) -> Tensor:
@@ -103,23 +110,60 @@ def _npz_inputs(file: Path, card: DataCard) -> Tensor:
         array = array[:, None]
     if array.shape[1:] != shape:
         raise DataError(f"{file}: an example has shape {array.shape[1:]}; the run was trained on {shape}")
-    raw = torch.from_numpy(np.ascontiguousarray(array, np.float64))
-    return raw / 255 if image and array.dtype == np.uint8 else raw
+    # A copy: the array lies in the bytes of the file, which cannot be written.
+    raw = torch.from_numpy(np.array(array, np.float64, order="C"))
+    if image and card.raw_scale == 1 and array.dtype == np.uint8:
+        return raw / 255  # as everywhere: bytes are pixels of 0 to 255 where nothing else is known of them
+    return card.pixels(raw, whole=array.dtype.kind in "iu", owner=file)
+
+
+def picture_files(path: str | os.PathLike[str]) -> list[Path] | None:
+    """The picture at a path, or all in a folder and below it by name; None for any other file."""
+    place = path_of(path)
+    if place.is_dir():
+        return pictures_in(place.rglob("*"), place)
+    return [place] if is_picture(place) else None
+
+
+def _picture_inputs(files: Sequence[Path], card: DataCard) -> Tensor:
+    shape = card.input_shape
+    if len(shape) != 3 or shape[0] not in {1, 3} or shape[1] != shape[2]:
+        raise DataError(f"{files[0]}: a picture; the run was trained on shape {shape}, not on square pictures")
+    pixels = np.stack([read_picture(file, shape[1], grey=shape[0] == 1) for file in files])
+    return torch.from_numpy(pixels).double() / 255
 
 
 def write_predictions(
-    path: str | os.PathLike[str], prediction: ClassPrediction | RealPrediction, card: DataCard
+    path: str | os.PathLike[str],
+    prediction: ClassPrediction | RealPrediction,
+    card: DataCard,
+    files: Sequence[Path] | None = None,
 ) -> None:
-    """One row an example: label, probabilities, entropy and its parts in nats; or mean and stds in raw units."""
+    """One row an example: label, probabilities, entropy and its parts in nats; or mean and stds in raw units.
+
+    ``files`` are the pictures that were looked at; their names come first in each row.
+    """
     try:
         with open(path, "w", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerows(prediction_rows(prediction, card))
+            csv.writer(file, lineterminator="\n").writerows(prediction_rows(prediction, card, files))
     except (OSError, ValueError) as error:
         raise FileError(f"cannot write {os.fspath(path)!r}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def prediction_rows(prediction: ClassPrediction | RealPrediction, card: DataCard) -> Iterator[list[Any]]:
-    """The table: a header, then a row for each example."""
+def prediction_rows(
+    prediction: ClassPrediction | RealPrediction, card: DataCard, files: Sequence[Path] | None = None
+) -> Iterator[list[Any]]:
+    """The table: a header, then a row for each example, which begins with the name of its file if it has one."""
+    rows = _rows(prediction, card)
+    if files is None:
+        yield from rows
+        return
+    yield ["file", *next(rows)]
+    for file, row in zip(files, rows, strict=True):
+        yield [harmless(str(file)), *row]
+
+
+def _rows(prediction: ClassPrediction | RealPrediction, card: DataCard) -> Iterator[list[Any]]:
     if isinstance(prediction, ClassPrediction):
         names = card.class_names or tuple(map(str, range(prediction.probabilities.shape[-1])))
         yield ["label", *(harmless(f"p_{name}") for name in names), "entropy", "epistemic", "aleatoric"]

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ..datasets import Augmentation, Data, load_data, load_inputs
 from ..errors import DataError, SettingError, nearest
+from ..likelihoods import LIKELIHOODS
 from ..models import build_model, default_model
 from ..random import derive_seed, make_generator
 from .experiment import Experiment
@@ -53,9 +54,15 @@ def load_problem(experiment: Experiment, *, with_ood: bool = True) -> Problem:
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(experiment.seed, "network"))
-        net = build_model(model, data.input_shape, data.outputs, vocabulary=data.vocabulary)
+        net = build_model(model, data.input_shape, _channels(likelihood, data), vocabulary=data.vocabulary)
     ood = load_ood(experiment.ood, data, experiment.seed) if with_ood else None
     return Problem(data, net, model, likelihood, ood)
+
+
+def _channels(likelihood: Any, data: Data) -> int:
+    """How many numbers the network gives: with noise of its own for each input a mean and a log_std for each target."""
+    doubled = getattr(LIKELIHOODS.resolve(likelihood), "noise", None) == "per_input"
+    return 2 * data.outputs if doubled else data.outputs
 
 
 def _require_metric(experiment: Experiment, data: Data) -> None:

@@ -17,7 +17,7 @@ from ..metrics.chains import ChainReport
 from ..predictive.predictor import Predictor
 from ..training import Callback, Interrupted, ProgressBar, Result, RunFolder, fit
 from ..training.progress import wants_progress
-from ..training.run_folder import CONFIG, MODEL, differences
+from ..training.run_folder import CONFIG, LOCK, MODEL, differences
 from .data_card import DataCard
 from .evaluating import scores_of
 from .experiment import Experiment
@@ -26,6 +26,7 @@ from .places import path_of, run_config
 from .problem import Problem, load_problem, training_data
 
 FORMAT = 1
+_PARTS = frozenset({"format", "test", "cost", "chains", "time"})
 AnyPath = str | os.PathLike[str]
 
 
@@ -79,6 +80,7 @@ def run(
         raise
     except BayeswellError as error:
         if watchers.steps == 0 and not isinstance(error, DivergenceError):
+            run_folder.close()
             if not was_there:
                 _undo(folder)
             raise
@@ -112,6 +114,9 @@ def finished_result(path: AnyPath, experiment: Experiment | None = None) -> dict
     """The result of the run in a folder, if there is one and it is finished; refused if it is another experiment's."""
     folder = RunFolder(path_of(path))
     result = folder.result()
+    if result is not None and not result.keys() >= _PARTS:
+        # Emptied or cut by another hand: the model is there, and what came out of it is found again.
+        return None
     if result is not None and experiment is not None:
         changes = differences(experiment_of(path).as_json(), experiment.as_json())
         if changes:
@@ -123,7 +128,8 @@ def _undo(folder: Path) -> None:
     """What was refused before its first step leaves nothing behind: the mended command finds the place free."""
     if _speaks():
         with contextlib.suppress(OSError):
-            (folder / CONFIG).unlink()
+            for name in (CONFIG, LOCK):
+                (folder / name).unlink(missing_ok=True)
             folder.rmdir()
 
 
