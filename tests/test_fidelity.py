@@ -776,7 +776,8 @@ def test_methods_stay_near_nuts_on_a_classifier(
         # 1.05 to 1.10, 2.1 to 2.4.
         ("k-tied", NETWORK_ADAM | K_TIED | {"epochs": 1200}, 1.4, (1.7, 2.9)),
         # 0.98 to 1.01, 1.21 to 1.22.
-        ("ivon", {"stepper": {"name": "ivon", "lr": 0.005, "hess_init": 100.0}, "clip_norm": None, "epochs": 1200}, 1.3, (1.0, 1.5)),
+        ("ivon", {"stepper": {"name": "ivon", "lr": 0.005, "hess_init": 100.0}, "clip_norm": None, "epochs": 1200},
+         1.3, (1.0, 1.5)),
         # 1.40 to 1.44, 0.40 to 0.46: its learning rate decides.
         ("swag", {"stepper": {"name": "sgd", "lr": 0.003, "momentum": 0.9}, "batch_size": 10, "epochs": 150},
          1.9, (0.3, 0.6)),

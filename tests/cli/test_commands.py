@@ -16,12 +16,14 @@ from bayeswell.datasets import DATASETS
 from bayeswell.experiments import Experiment, run
 from bayeswell.methods import METHODS, find_method, method_names
 from bayeswell.models import MODELS
+from bayeswell.plots import PLOTS
 
 SMALL = ["--model", "mlp", "--model-set", "hidden=[12]", "--epochs", "2", "--batch-size", "300", "--draws", "5"]
 COMMANDS = (
     "train",
     "resume",
     "evaluate",
+    "fidelity",
     "predict",
     "compare",
     "report",
@@ -294,3 +296,20 @@ def test_the_version_is_told(bayeswell: Any) -> None:
     from bayeswell import __version__
 
     assert bayeswell("--version").out == f"bayeswell {__version__}\n"
+
+
+def test_what_was_seen_in_training_is_kept_for_the_report(bayeswell: Any, tmp_path: Path) -> None:
+    """And it changes nothing of what is learned."""
+    small = ["--method", "bbb", "--model", "mlp", "--model-set", "hidden=[12]", "--epochs", "2", "--draws", "5"]
+    for name, more in (("plain", []), ("seen", ["--diagnose"])):
+        assert bayeswell("train", *small, *more, "--quiet", "--out", tmp_path / name).code == 0
+    assert result_of(tmp_path / "plain") == result_of(tmp_path / "seen")
+    records = json.loads((tmp_path / "seen" / "records.json").read_text())
+    lines = (tmp_path / "seen" / "metrics.jsonl").read_text().splitlines()
+    assert [window["step"] for window in records["snr"]] == list(range(10, 105, 10))
+    assert all(len(path) == 1 + len(lines) for path in records["std_paths"]["layers"].values())
+    said = bayeswell("report", tmp_path / "seen", "--quiet", "--out", tmp_path / "page.html")
+    assert said.code == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    for name in ("snr", "std_paths"):
+        assert PLOTS[name].title in page

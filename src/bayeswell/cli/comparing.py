@@ -69,6 +69,7 @@ def compare(
     ] = None,
     validation: o.Validation = None,
     augment: o.Augment = None,
+    diagnose: o.Diagnose = None,
     workers: o.Workers = None,
     accelerator: o.Accelerator = None,
     precision: o.Precision = None,
@@ -89,8 +90,8 @@ def compare(
     given = {
         "data": data, "data_set": data_set, "model": model, "model_set": model_set, "likelihood": likelihood,
         "likelihood_set": likelihood_set, "epochs": epochs, "batch_size": batch_size, "validation": validation,
-        "augment": augment, "workers": workers, "accelerator": accelerator, "precision": precision, "ood": ood,
-        "ood_set": ood_set, "draws": draws,
+        "augment": augment, "diagnose": diagnose, "workers": workers, "accelerator": accelerator,
+        "precision": precision, "ood": ood, "ood_set": ood_set, "draws": draws,
     }  # fmt: skip
     _, others = o.experiment_from(config, ("methods", "seeds"), **given)
     names = _names(methods, others)

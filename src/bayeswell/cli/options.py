@@ -128,6 +128,13 @@ Augment = Annotated[
         rich_help_panel=HOW,
     ),
 ]  # fmt: skip
+Diagnose = Annotated[
+    bool | None,
+    typer.Option(
+        "--diagnose/--no-diagnose", show_default="off", rich_help_panel=RUN,
+        help="Keep the signal-to-noise of gradients and the stds along training, for the report.",
+    ),
+]  # fmt: skip
 Standardise = Annotated[
     bool | None,
     typer.Option(

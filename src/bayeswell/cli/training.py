@@ -68,6 +68,7 @@ def train(
     augment: o.Augment = None,
     standardise: o.Standardise = None,
     accumulate: o.Accumulate = None,
+    diagnose: o.Diagnose = None,
     workers: o.Workers = None,
     accelerator: o.Accelerator = None,
     devices: o.DeviceCount = None,
@@ -112,7 +113,7 @@ def train(
         validation=validation, validation_rule=validation_rule, early_stopping=early_stopping,
         early_stopping_metric=early_stopping_metric, augment=augment, standardise=standardise, accumulate=accumulate,
         workers=workers, accelerator=accelerator, devices=devices, precision=precision, ood=ood, ood_set=ood_set,
-        draws=draws,
+        draws=draws, diagnose=diagnose,
     )  # fmt: skip
     place = _place(experiment, others, out, root, name, path_of, place_in)
     o.use_threads(threads)

@@ -28,7 +28,8 @@ class Experiment:
     tables ``{"name": ..., setting: value}``; parts of a method are tables in its table. ``model`` None is one that
     suits the data, ``likelihood`` None that of the data. ``early_stopping`` is how many epochs to wait for a better
     ``early_stopping_metric`` of validation. ``augment`` is ``{"pad": 4, "flip": true}``. ``workers`` above 0 reads the
-    data through so many processes. ``draws`` are those of the evaluation.
+    data through so many processes. ``draws`` are those of the evaluation. ``diagnose`` also keeps, for the report, the
+    signal-to-noise of gradients and the stds along training.
     """
 
     method: Choice = "bbb"
@@ -51,6 +52,7 @@ class Experiment:
     precision: str = "32"
     ood: Choice | None = None
     draws: int = 100
+    diagnose: bool = False
 
     def __post_init__(self) -> None:
         """Refuse, before any work, whatever has no name or no sense."""
@@ -73,8 +75,9 @@ class Experiment:
         number = isinstance(self.validation, int | float) and not isinstance(self.validation, bool)
         if self.validation is not None and not (number and 0 <= self.validation < math.inf):
             raise SettingError(f"validation = {self.validation!r}; a number of examples, or a share of them below 1")
-        if not isinstance(self.standardise, bool):
-            raise SettingError(f"standardise = {self.standardise!r}; it must be true or false")
+        for name in ("standardise", "diagnose"):
+            if not isinstance(getattr(self, name), bool):
+                raise SettingError(f"{name} = {getattr(self, name)!r}; it must be true or false")
         self._require_parts()
 
     def batch_size_of(self, examples: int) -> int:

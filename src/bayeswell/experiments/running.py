@@ -24,6 +24,7 @@ from .experiment import Experiment
 from .loggers import Watchers
 from .places import path_of, run_config
 from .problem import Problem, load_problem, training_data
+from .tracing import Traces
 
 FORMAT = 1
 _PARTS = frozenset({"format", "test", "cost", "chains", "time"})
@@ -65,6 +66,7 @@ def run(
     )  # fmt: skip
     bar = [ProgressBar(label)] if wants_progress(progress) else []
     watchers = Watchers([*loggers, *bar])
+    traces = Traces(experiment.epochs * _batches(experiment, problem)) if experiment.diagnose else None
     data, augment = training_data(experiment, problem.data)
     was_there = (folder / CONFIG).exists()
     began = time.perf_counter()
@@ -74,7 +76,7 @@ def run(
             epochs=experiment.epochs, batch_size=experiment.batch_size, seed=experiment.seed,
             validation=problem.data.validation, early_stopping=experiment.keep_best, augment=augment,
             accumulate=experiment.accumulate, devices=experiment.devices_part, folder=run_folder,
-            callbacks=[watchers], progress=False,
+            callbacks=[watchers, *([] if traces is None else traces.callbacks)], progress=False,
         )  # fmt: skip
     except Interrupted:
         raise
@@ -90,6 +92,8 @@ def run(
     finally:
         watchers.close()
     seconds = time.perf_counter() - began
+    if traces is not None and _speaks():
+        traces.write(folder)
     return _finish(experiment, problem, result, run_folder, seconds, watchers.steps) if _speaks() else {}
 
 
@@ -143,8 +147,7 @@ def _finish(
     predictor = Predictor(result.model, result.likelihood)
     scores = scores_of(predictor, problem.data, problem.ood_inputs, draws=experiment.draws)
     method = result.method
-    examples = len(problem.data.train[1])
-    batches = math.ceil(examples / experiment.batch_size_of(examples))
+    batches = _batches(experiment, problem)
     taken = batches * sum(len(history.epochs) for history in result.histories)
     record: dict[str, Any] = {
         "format": FORMAT,
@@ -194,3 +197,8 @@ def _speaks() -> bool:
     """Whether this process is the only one, or the first of several."""
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     return not distributed or torch.distributed.get_rank() == 0
+
+
+def _batches(experiment: Experiment, problem: Problem) -> int:
+    examples = len(problem.data.train[1])
+    return math.ceil(examples / experiment.batch_size_of(examples))

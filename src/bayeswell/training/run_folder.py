@@ -56,6 +56,13 @@ class RunFolder:
 
         Until ``close`` the folder is ours: another process that wants it is refused.
         """
+        try:
+            self._open(settings)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, settings: Mapping[str, JSON]) -> None:
         if self.path.is_dir():
             self._lock()
         wanted = {**settings, "problem": self.problem}
