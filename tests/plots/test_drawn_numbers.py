@@ -48,7 +48,10 @@ def test_training_curves_are_the_epochs_of_each_member() -> None:
     assert len(kl.get_lines()) == 3  # no validation of the KL
     np.testing.assert_array_equal(xy(accuracy.get_lines()[1])[1], column(runs["bbb"], "validation.accuracy"))
     np.testing.assert_array_equal(xy(rates.get_lines()[1])[1], column(runs["bbb"], "lr.stds"))
-    assert [axes.get_ylabel() for axes in (nll, kl)] == ["NLL (nats per example)", "KL (nats)"]
+    assert [axes.get_ylabel() for axes in (nll, kl)] == [
+        "NLL (nats per example, as trained on)",
+        "KL; of a point -log prior (nats)",
+    ]
 
 
 def test_epoch_records_of_training_are_rows_too() -> None:

@@ -95,3 +95,12 @@ def test_the_command_makes_the_same_experiment(options: list[str], monkeypatch: 
     assert main(words[1:]) == 0
     assert asked[1].as_json() == asked[0].as_json()
     assert training is not None
+
+
+def test_the_same_seed_twice_is_not_two_seeds() -> None:
+    runs = [record("a", 0, 0.5, 0.9), record("a", 0, 0.5, 0.9)]
+    for run in runs:
+        run.config["seed"] = 0
+    (table,) = tables_of(runs)
+    assert [len(row.runs) for row in table.rows] == [1, 1]
+    assert table.rows[0].cells["nll"].over_seeds is None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import shutil
 import sys
 import tarfile
 import tempfile
@@ -133,12 +134,22 @@ def unpack(archive: Path, target: Path) -> None:
     try:
         with tarfile.open(archive) as tar:
             members = checked_members(tar, archive, target, packed_bytes=archive.stat().st_size)
-            # The numbers alone would restore the owner and mode of another machine; "data" drops them too.
-            tar.extractall(target, members=members, filter="data")
+            # By hand: only since Python 3.11.4 can tarfile itself leave out owners and modes of another machine.
+            for member in members:
+                _write_member(tar, member, target / member.name)
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
         if isinstance(error, FileError):
             raise
         raise FileError(f"{archive}: cannot be unpacked into {target}: {error}") from error
+
+
+def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
+    """A plain file or folder that was looked at before."""
+    (place if member.isdir() else place.parent).mkdir(parents=True, exist_ok=True)
+    content = tar.extractfile(member)  # None for a folder
+    if content is not None:
+        with content, open(place, "wb") as file:
+            shutil.copyfileobj(content, file)
 
 
 def checked_members(

@@ -48,8 +48,8 @@ class ParetoReport(Record):
         """One line if it is not."""
         if self.good:
             return ()
-        note = f"k-hat {self.k_hat:.2f} > {self.limit:.2f}: the variational posterior is far from the true one"
-        return (f"{note}; its stds and the ELBO as an evidence are not to be trusted (try a richer posterior)",)
+        note = f"k-hat {self.k_hat:.2f} > {self.limit:.2f}: the posterior is far from the true one"
+        return (f"{note}; its stds, and an ELBO as evidence, are not to be trusted (try a richer posterior)",)
 
     def as_json(self) -> dict[str, Any]:
         """The fields, ``good`` and ``warnings``."""

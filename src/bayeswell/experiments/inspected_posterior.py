@@ -150,13 +150,15 @@ def _blocks(matrix: Tensor) -> Tensor:
 
 
 def _elbo(model: BayesianModule, likelihood: Any, data: Data) -> dict[str, Any]:
-    """-ELBO in nats per training example, at temperature 1; the NLL over some of them stands for all."""
+    """-ELBO in nats per training example, in the targets' units, at temperature 1; some examples stand for all."""
     report = layer_report(model, draws=100)
     if report.kl is None or report.kl_by == "point":
         raise SettingError("the posterior has no density")
     inputs, targets = _some(data, 4 * EXAMPLES)
     nll = expected_nll(model, inputs, targets, likelihood, draws=20, batch_size=BATCH, seed=0)
-    size = len(data.train[1])
+    size, scale = len(data.train[1]), data.scaling.target_scale
+    if scale is not None:  # in the units of the targets, as the NLL of the test set is
+        nll = nll + float(scale.double().log().sum())
     return {"metrics": {"negative_elbo": negative_elbo(nll, report.kl, size), "kl_per_example": report.kl / size}}
 
 

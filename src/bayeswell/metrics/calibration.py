@@ -26,6 +26,8 @@ from .probabilities import require_labelled
 Binning = Literal["width", "quantile"]
 _BINNINGS = ("width", "quantile")
 
+_FEW = 10
+
 
 @dataclass(frozen=True, eq=False)
 class CalibrationBins:
@@ -92,7 +94,10 @@ def mce(probabilities: Tensor, labels: Tensor, *, bins: int = 15, binning: Binni
 
 
 def estimate_mce(probabilities: Tensor, labels: Tensor, *, bins: int = 15, binning: Binning = "width") -> Estimate:
-    """``mce`` with the standard error over examples of the worst bin's gap; unknown if one example fills that bin."""
+    """``mce`` with the standard error over examples of the worst bin's gap.
+
+    Unknown if fewer than ten examples fill that bin: their hits may all be alike, and then look certain.
+    """
     binned = _binned("mce", probabilities, labels, bins, binning)
     excess = binned.hits - binned.confidence
     gaps = binned.sum_by_bin(excess) / binned.count.clamp_min(1)
@@ -101,7 +106,7 @@ def estimate_mce(probabilities: Tensor, labels: Tensor, *, bins: int = 15, binni
     # A ratio of two sums over examples: its influence is (x - ratio) * inside / share.
     influence = inside * (excess - gaps[worst]) * (inside.numel() / inside.sum())
     found = from_influence(float(gaps[worst].abs()), influence)
-    alone = int(inside.flatten(1).amax(1).sum() if inside.dim() > 1 else inside.sum()) < 2
+    alone = int(inside.flatten(1).amax(1).sum() if inside.dim() > 1 else inside.sum()) < _FEW
     return Estimate(found.value, None) if alone else found
 
 

@@ -98,7 +98,10 @@ def read_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         data = Path(path).read_bytes()
     except OSError as error:
         raise FileError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
-    try:
-        return [decode_record(line) for line in data.split(b"\n")[:-1]]
-    except ValueError as error:
-        raise FileError(f"{str(path)!r}: {error}") from error
+    records = []
+    for number, line in enumerate(data.split(b"\n")[:-1], 1):
+        try:
+            records.append(decode_record(line))
+        except ValueError as error:
+            raise FileError(f"{str(path)!r}, line {number}: {error}") from error
+    return records

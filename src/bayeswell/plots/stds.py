@@ -217,7 +217,7 @@ def plot_layers(
     drawn, chosen = open_figure(figure, theme, layers_size(report))
     left, right = panels(drawn, chosen, 1, 2, 2, sharey=True)
     write_title(left, "Width of the posterior")
-    write_title(right, "KL divergence")
+    write_title(right, "KL to the prior; of a point -log prior")
     write_labels(left, "posterior std / prior std (median, range)", "")
     write_labels(right, "nats per weight", "")
     if not rows:

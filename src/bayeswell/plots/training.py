@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 _LABELS: Mapping[str, str] = {
     "total": "objective (nats per example)",
-    "nll": "NLL (nats per example)",
-    "kl": "KL (nats)",
+    "nll": "NLL (nats per example, as trained on)",
+    "kl": "KL; of a point -log prior (nats)",
     "accuracy": "accuracy",
-    "rmse": "RMSE (units of the target)",
+    "rmse": "RMSE (targets as trained on)",
     "std_ratio": "posterior std / prior std",
 }
-_TITLES = {"nll": "Negative log likelihood", "kl": "KL divergence", "accuracy": "Accuracy", "rmse": "RMSE"}
+_TITLES = {"nll": "Negative log likelihood", "kl": "KL to the prior", "accuracy": "Accuracy", "rmse": "RMSE"}
 _OWNER = "training_curves"
 _RATES = "learning rates"
 _VALIDATION = "validation."

@@ -72,10 +72,19 @@ def pictures_of(table: Table, prefix: str, most: int | None = MOST) -> Pictures:
             return None
         return Picture(f"{prefix}-{key}", plot.title, of, alt, svg)
 
+    def readable(name: str, label: str, record: Any) -> bool:
+        """One run's bad record must not take the picture from the others."""
+        try:
+            PLOTS[name].describe({label: record})
+        except _FAULTS as error:
+            notes.append(f"{label}: not in the picture '{name}': {' '.join(str(error).split())}")
+            return False
+        return True
+
     together = [draw("comparison", table.comparison, "comparison", table.data)] if len(table.rows) > 1 else []
     for name in TOGETHER:
         records = {row.label: _of_many(name, row.first) for row in table.rows}
-        known = {label: record for label, record in records.items() if record}
+        known = {label: record for label, record in records.items() if record and readable(name, label, record)}
         # One run's calibration is shown by its own reliability diagram.
         if known and not (name == "calibration" and len(known) == 1):
             together.append(draw(name, known, name.replace("_", "-"), table.data))
@@ -118,7 +127,9 @@ def _of_many(name: str, run: RunRecord) -> Any:
     if name == "step_times":
         spent = mapping(run.result.get("time"))
         seconds, steps = number(spent.get("train_seconds")), number(spent.get("timed_steps"))
-        return {"seconds": seconds / steps} if seconds and steps else None
+        # Steps are counted of every member; a step of an ensemble is one of each.
+        members = number(mapping(run.config.get("method")).get("members")) or 1
+        return {"seconds": members * seconds / steps} if seconds and steps else None
     return run.plot_record(name)
 
 

@@ -23,7 +23,7 @@ class Score:
 SCORES = (
     Score("accuracy", "Accuracy", "high", "share of test examples whose most probable class is right"),
     Score("rmse", "RMSE", "low", "root of the mean squared error, in the units of the targets"),
-    Score("nll", "NLL", "low", "negative log likelihood of the averaged prediction, in nats"),
+    Score("nll", "NLL", "low", "of the averaged prediction (of real numbers: a Gaussian with its moments), in nats"),
     Score("expected_nll", "Expected NLL", "low", "mean NLL of single draws, in nats"),
     Score("crps", "CRPS", "low", "continuous ranked probability score, in the units of the targets"),
     Score("ece", "ECE", "low", "expected calibration error, 15 bins of equal width"),
@@ -46,7 +46,7 @@ SCORES = (
     Score("predictive_entropy", "Entropy", "", "mean entropy of the averaged prediction, in nats"),
     Score("mutual_information", "Mutual information", "", "the epistemic part of the entropy, in nats"),
     Score("ood_predictive_entropy", "OOD entropy", "", "mean entropy for inputs from outside, in nats"),
-    Score("negative_elbo", "-ELBO", "low", "expected NLL + KL / N on training data, in nats per example"),
+    Score("negative_elbo", "-ELBO", "low", "expected NLL + KL / N of training data, temperature 1, nats per example"),
     Score("std_ratio", "std/prior", "", "mean posterior std over prior std; 0 without uncertainty"),
 )  # fmt: skip
 HEADLINE = ("accuracy", "rmse", "nll", "crps", "ece", "brier", "calibration_error", "coverage_90",

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import FileError
 from ..experiments.comparing import COMPARISON
-from ..experiments.inspecting import inspection_of
+from ..experiments.inspecting import INSPECTION, inspection_of
 from ..experiments.places import path_of
 from ..persistence import read_document, read_lines
 from ..training.run_folder import CONFIG, METRICS, RESULT
@@ -133,7 +133,7 @@ def _runs_in(folder: Path, reading: Reading) -> Iterable[tuple[Path, str]]:
         yield folder, ""
         return
     for place in sorted(folder.iterdir()):
-        if place.is_dir() and any((place / name).exists() for name in (CONFIG, RESULT)):
+        if place.is_dir() and any((place / name).exists() for name in (CONFIG, RESULT, METRICS, INSPECTION)):
             yield place, ""
 
 

@@ -99,6 +99,8 @@ def tables_of(runs: Sequence[RunRecord]) -> list[Table]:
     for run in runs:
         key = json.dumps([run.label or run.method, _settings(run)], sort_keys=True, default=str)
         rows = grouped.setdefault(run.data, {})
+        if key in rows and run.seed is not None and run.seed in {other.seed for other in rows[key].runs}:
+            key = f"{key} {run.path}"  # the same run again says nothing of other seeds: a row of its own
         rows.setdefault(key, Row(run.label or run.method, [])).runs.append(run)
     return [_table(data, list(rows.values())) for data, rows in grouped.items()]
 
