@@ -52,7 +52,8 @@ class ChainReport:
             found.append(f"the chains have not mixed: R-hat {self.r_hat:.3f} > {R_HAT_LIMIT}; run longer")
         wanted = 2 * self.chains * ESS_PER_CHAIN
         if not self.ess >= wanted:
-            found.append(f"too few effective draws: ESS {self.ess:.0f} < {wanted} for {self.chains} chains; run longer")
+            chains = "one chain" if self.chains == 1 else f"{self.chains} chains"
+            found.append(f"too few effective draws: ESS {self.ess:.0f} < {wanted} for {chains}; run longer")
         return tuple(found)
 
     @property
