@@ -24,7 +24,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: environment-run environment-dev
-.PHONY: help demo test test-slow check format-check lint types imports safety page examples format clean
+.PHONY: help demo test test-slow survive check format-check lint types imports safety page examples format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -39,6 +39,10 @@ test: environment-dev ## install, then run the tests (ARGS="-k name" picks some)
 
 test-slow: environment-dev ## the tests marked slow, and only those
 	$(TEST_ENV) $(PY) -m pytest -n $(JOBS) --dist worksteal --durations 10 -m slow $(ARGS)
+
+survive: environment-dev ## kill runs 50 times a method, damage checkpoints 1,000 times: nothing may be lost (20 minutes)
+	OMP_NUM_THREADS=1 $(PY) tools/survival.py damage --count 500
+	OMP_NUM_THREADS=1 $(PY) tools/survival.py kills --count 50
 
 check: format-check lint types imports safety page examples ## everything besides the tests that must hold before a commit
 
