@@ -15,7 +15,7 @@ from ..types import Progress, Terms
 from .data import Batches
 from .engine import Engine, Step
 from .records import EpochRecord, History
-from .scores import batch_score, score_name
+from .scores import score_name, scorer
 from .streams import Streams
 
 
@@ -68,7 +68,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.one_step: Step = self.engine.prepare(self.assembly)
-        self.score_name = score_name(self.assembly.likelihood)
+        self.score_name, self._score = score_name(self.assembly.likelihood), scorer(self.assembly.likelihood)
         likelihood = self.assembly.likelihood
         learned = dict(likelihood.named_parameters()) if isinstance(likelihood, nn.Module) else {}
         self.parameters: dict[str, nn.Parameter] = {**dict(self.assembly.model.named_parameters()), **learned}
@@ -99,7 +99,7 @@ class Run:
         examples = len(targets) if at.nll_share else 0
         # One transfer for all three numbers, and plain floats to add up: this runs once a step.
         total, nll, kl = torch.stack([terms.total.detach(), terms.nll, terms.kl]).tolist()
-        score = batch_score(self.assembly.likelihood, terms.outputs, targets) if examples else 0.0
+        score = self._score(terms.outputs, targets) if examples else 0.0
         for index, value in enumerate((total, at.kl_share * kl, examples * nll, score, examples)):
             self.sums[index] += value
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,19 +29,35 @@ def score_name(likelihood: Any) -> str | None:
     )
 
 
-def batch_score(likelihood: Any, outputs: Any, targets: Tensor) -> float:
-    """The sum over a batch of hits (a share of the labels, if an example has several), or of squared errors."""
+def scorer(likelihood: Any) -> Callable[[Any, Tensor], float]:
+    """(outputs, targets) -> the sum over a batch of hits (a share of an example's labels) or of squared errors.
+
+    Chosen once: asking a likelihood what it is costs more than the score of a batch.
+    """
+    if isinstance(likelihood, ClassLikelihood):
+        return partial(_hits, likelihood)
+    return partial(_squares, likelihood) if isinstance(likelihood, RealLikelihood) else _nothing
+
+
+@torch.no_grad()
+def _hits(likelihood: ClassLikelihood, outputs: Any, targets: Tensor) -> float:
     if not isinstance(outputs, Tensor):
         return 0.0
-    with torch.no_grad():
-        if isinstance(likelihood, ClassLikelihood):
-            guesses = likelihood.class_probabilities(outputs.detach()).argmax(-1)
-            hits = guesses.reshape(-1) == targets.reshape(-1)
-            return float(hits.double().mean()) * len(targets)
-        if isinstance(likelihood, RealLikelihood):
-            mean = likelihood.mean_and_variance(outputs.detach())[0]
-            errors = mean.reshape(-1).double() - targets.reshape(-1)
-            return float(errors.square().mean()) * len(targets)
+    guesses = likelihood.class_probabilities(outputs.detach()).argmax(-1)
+    hits = guesses.reshape(-1) == targets.reshape(-1)
+    return float(hits.double().mean()) * len(targets)
+
+
+@torch.no_grad()
+def _squares(likelihood: RealLikelihood, outputs: Any, targets: Tensor) -> float:
+    if not isinstance(outputs, Tensor):
+        return 0.0
+    mean = likelihood.mean_and_variance(outputs.detach())[0]
+    errors = mean.reshape(-1).double() - targets.reshape(-1)
+    return float(errors.square().mean()) * len(targets)
+
+
+def _nothing(outputs: Any, targets: Tensor) -> float:
     return 0.0
 
 
