@@ -1,5 +1,5 @@
 # Everything a fresh clone needs: a Python of 3.11 or newer and make.
-# The environment is made in .venv once, and again only when pyproject.toml or constraints.txt change.
+# The environment is made in .venv once, and again only when what it is made from changes.
 
 VENV   := .venv
 PY     := $(VENV)/bin/python

@@ -13,7 +13,7 @@ from torch.distributions import MultivariateNormal
 
 import bayeswell as bw
 from bayeswell.posteriors import Empirical, EmpiricalPosterior
-from bayeswell.posteriors.mean_field import log_softplus, softplus_inverse
+from bayeswell.posteriors.std_forms import log_softplus, softplus_inverse
 from bayeswell.priors import lay_out
 from nets import POSTERIOR_CHOICES, Choice, covariance_of, generic, label, lift, randomise
 from truths.arrays import Array, float64

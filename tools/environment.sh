@@ -4,7 +4,7 @@
 #   tools/environment.sh run    what the package needs to run
 #   tools/environment.sh dev    ... and what the tests and checks need
 #
-# .venv/.installed   folder, checksum of pyproject.toml and constraints.txt, run or dev: nothing to do while it fits
+# .venv/.installed   folder, checksum of what an install is made from, run or dev: nothing to do while it fits
 # .venv/.installing  process number while an install is under way; found without that process, the
 #                    environment was left half-made, so it is made anew
 # .venv/install.log  what pip said
@@ -19,7 +19,7 @@ esac
 
 cd "$(dirname "$0")/.."
 here=$(pwd -P)
-sum=$(cat pyproject.toml constraints.txt | cksum)
+sum=$(cat pyproject.toml constraints.txt hatch_build.py src/bayeswell/native/kernels.cpp | cksum)
 venv=.venv
 python=$venv/bin/python
 installed=$venv/.installed

@@ -21,7 +21,18 @@ from pathlib import Path
 
 GROUND = 0
 LEVELS: Mapping[int, tuple[str, ...]] = {
-    GROUND: ("composition", "errors", "random", "registry", "schedules", "tree", "types", "version"),
+    GROUND: (
+        "composition",
+        "errors",
+        "fingerprint",
+        "kernels",
+        "random",
+        "registry",
+        "schedules",
+        "tree",
+        "types",
+        "version",
+    ),
     1: ("datasets", "layers", "likelihoods", "metrics", "models", "persistence", "priors"),
     2: ("divergences", "estimators", "gradients", "optimizers", "posteriors", "samplers"),
     3: ("averaging", "finishing", "lifting", "objectives"),

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import CompositionError, SettingError, nearest, require_positive
-from ..posteriors.mean_field import MeanFieldPosterior, SoftplusMeanFieldPosterior, softplus_inverse
+from ..posteriors.mean_field import MeanFieldPosterior, SoftplusMeanFieldPosterior
+from ..posteriors.std_forms import softplus_inverse
 from ..types import POINT, BayesianModel, Collector, Posterior, PosteriorPart
 from .columns import Columns, check_rank, chosen_rank
 from .gaussians import diagonal, low_rank

@@ -21,8 +21,9 @@ def average_nll(
     """The mean of the batch NLL over ``draws`` stochastic passes; row d of ``weights`` serves pass d."""
     total = None
     outputs = None
-    for draw in range(draws):
-        drawn = None if weights is None else weights[draw]
+    # Not weights[draw]: its derivative is a vector of zeros with one row filled in, for every draw.
+    rows = [None] * draws if weights is None else [weights.squeeze(0)] if draws == 1 else weights.unbind(0)
+    for drawn in rows:
         outputs = estimator.forward(model, drawn, inputs, generator, len(targets))
         nll = likelihood.nll(outputs, targets).mean()
         total = nll if total is None else total + nll

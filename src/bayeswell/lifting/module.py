@@ -22,7 +22,7 @@ from ..priors import FlatPrior, PriorChoice, lay_out
 from ..types import POINT, PREDICTIONS, SAMPLED, Estimator, Inputs, Posterior, PosteriorPart
 from .description import Description, Row
 from .dropout import DrawnDropout, draw_masks
-from .swapping import forget_weights, keep_padding, padded_embeddings, second_names, with_padding
+from .swapping import Slots, forget_weights, keep_padding, padded_embeddings, with_padding
 from .where import Selection, Where, select
 
 _STARTS = ("network", "prior")
@@ -54,7 +54,7 @@ class BayesianModule(nn.Module):
         shared = {name for site in self.layout.sites if len(site.names) > 1 for name in site.names}
         self.linear_layers = find_linear_layers(net, bayesian, shared)
         self._recurrent = [module for module in net.modules() if isinstance(module, nn.RNNBase)]
-        self._second_names = second_names(net, self.layout)
+        self._slots = Slots(net, self.layout)
         self._padded = padded_embeddings(net, self.layout)
         self._drops = any(isinstance(module, DrawnDropout) for module in net.modules())
 
@@ -70,14 +70,15 @@ class BayesianModule(nn.Module):
     def call(self, weights: Mapping[str, Tensor], inputs: Inputs) -> Any:
         """The network's outputs with these tensors as its Bayesian parameters."""
         args, kwargs = _unpack(inputs)
-        chosen = {name: tensor for name, tensor in weights.items() if name not in self._second_names}
-        for name, owner in self._padded.items():
-            chosen[name] = with_padding(chosen[name], owner)
+        if self._padded:
+            weights = {**weights, **{name: with_padding(weights[name], owner) for name, owner in self._padded.items()}}
         forget_weights(self._recurrent)
         try:
             # The fused path of attention layers would skip dropout that is drawn.
-            with without_fused_attention() if self._drops else nullcontext():
-                return functional_call(self.net, chosen, args, kwargs)
+            with self._slots.filled(weights) as others, without_fused_attention() if self._drops else nullcontext():
+                if others:
+                    return functional_call(self.net, others, args, kwargs)
+                return self.net(*args, **kwargs)
         finally:
             forget_weights(self._recurrent)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -28,6 +29,36 @@ def forget_weights(recurrent: Iterable[nn.RNNBase]) -> None:
     for module in recurrent:
         module._flat_weights = [None] * len(module._flat_weights_names)
         module._flat_weight_refs = [_DEAD] * len(module._flat_weights_names)
+
+
+class Slots:
+    """The places in a network where its Bayesian parameters were, to be filled for the length of a call.
+
+    ``torch.func.functional_call`` does the same for any tensor of any module, and looks the modules up in every call;
+    here they are looked up once.
+    """
+
+    def __init__(self, net: nn.Module, layout: Layout) -> None:
+        second = second_names(net, layout)
+        self._owners: dict[str, tuple[nn.Module, str]] = {}
+        for site in layout.sites:
+            for name in site.names:
+                if name not in second:
+                    module_name, _, local_name = name.rpartition(".")
+                    self._owners[name] = (net.get_submodule(module_name), local_name)
+
+    @contextmanager
+    def filled(self, tensors: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+        """Within the block the slots hold the tensors; those that have no slot (drawn dropout) come back."""
+        others = {name: tensor for name, tensor in tensors.items() if name not in self._owners}
+        try:
+            for name, (module, local_name) in self._owners.items():
+                # Not by setattr: a plain tensor may stand where a parameter was, as in functional_call.
+                module._parameters[local_name] = tensors[name]  # type: ignore[assignment]
+            yield others
+        finally:
+            for module, local_name in self._owners.values():
+                module._parameters[local_name] = None
 
 
 def second_names(net: nn.Module, layout: Layout) -> frozenset[str]:

@@ -40,9 +40,10 @@ class Categorical(nn.Module):
                 f"categorical: targets are {targets.dtype}; class labels must be integers from 0 to {classes - 1}"
             )
         _require_label_shape(targets, outputs)
-        labels = targets.long()
-        wrong = (labels < 0) | (labels >= classes)
-        if bool(wrong.any()):
+        lowest, highest = targets.aminmax()
+        if lowest < 0 or highest >= classes:
+            labels = targets.long()
+            wrong = (labels < 0) | (labels >= classes)
             raise DataError(
                 f"categorical: label {labels[wrong][0].item()} at index {first_index(wrong)}; "
                 f"labels must lie in 0 to {classes - 1} ({classes} classes)"

@@ -62,7 +62,7 @@ class ELBO(nn.Module):
         """The terms of one batch; differentiate ``total``."""
         estimate, kl = self._evaluate(model, inputs, targets, at, generator)
         total = self._share(targets, at) * estimate.nll + self._factor(at) * kl
-        if self.check and not bool(total.isfinite()):
+        if self.check and not math.isfinite(total.item()):
             require_finite("the targets", targets)
             require_finite("the network's outputs", estimate.outputs)
             raise DivergenceError(

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from ..errors import SettingError, require_count, require_positive
 from ..tree import Layout, Site
 from ..types import ENTROPY, FACTORISED, LOG_PROB, WEIGHT_SAMPLE, Posterior, Prior
 from .factorised import FactorisedPosterior
 from .start import check_initial_std, initial_std_vector
+from .std_forms import AS_IT_IS
 
 
 class KTiedPosterior(FactorisedPosterior):
     """Trainable state: ``mean``, ``log_factors`` (of all tied sites, flat) and ``log_std`` (of the others, if any)."""
 
     log_std: nn.Parameter | None
+    std_form = AS_IT_IS
 
     def __init__(
         self,
@@ -44,26 +48,24 @@ class KTiedPosterior(FactorisedPosterior):
             factors.append(centre + spread * torch.randn_like(means[:1].expand((rows + columns) * rank)))
         self.log_factors = nn.Parameter(torch.cat(factors))
         self.register_parameter("log_std", nn.Parameter(torch.cat(free)) if free else None)
+        # Each site, and where its numbers lie: in ``log_std``, or in ``log_factors`` (rows, columns).
+        self.places = tuple(self._find_places())
 
-    def stds(self) -> tuple[Tensor, Tensor]:
+    def std_state(self) -> Tensor:
         """std_ij = sum_k u_ik v_jk with u = exp(a), v = exp(b) for tied sites, exp(log_std) for the others."""
-        factors = self.log_factors.exp()
-        free = factors[:0] if self.log_std is None else self.log_std.exp()
-        pieces, at, free_at = [], 0, 0
+        std: Tensor = _TiedStds.apply(self.log_factors, self.log_std, self)
+        return std
+
+    def _find_places(self) -> Iterator[tuple[Site, slice, tuple[slice, slice] | None]]:
+        at, free_at = 0, 0
         for site in self.layout.sites:
             if site.name not in self.tied:
-                pieces.append(free[free_at : free_at + site.size])
+                yield site, slice(free_at, free_at + site.size), None
                 free_at += site.size
                 continue
-            rows, columns = site.matrix_shape or (0, 0)
-            left = factors[at : at + rows * self.rank].view(rows, self.rank)
-            at += rows * self.rank
-            right = factors[at : at + columns * self.rank].view(columns, self.rank)
-            at += columns * self.rank
-            pieces.append(site.from_matrix(left @ right.T).reshape(-1))
-        std = torch.cat(pieces)
-        # The floor keeps log finite where both factors underflow.
-        return std, std.clamp_min(torch.finfo(std.dtype).tiny).log().sum()
+            rows, columns = (side * self.rank for side in site.matrix_shape or (0, 0))
+            yield site, slice(0), (slice(at, at + rows), slice(at + rows, at + rows + columns))
+            at += rows + columns
 
     def explain(self, site: Site) -> str:
         """For ``describe()``."""
@@ -75,6 +77,50 @@ class KTiedPosterior(FactorisedPosterior):
         if not site.fits(self.tie):
             return "mean_field (not chosen by tie)"
         return f"mean_field (rank {self.rank} exceeds its smaller side {min(site.matrix_shape)})"
+
+
+class _TiedStds(torch.autograd.Function):
+    """(P,) stds of factors, written into one vector; for first derivatives only."""
+
+    @staticmethod
+    def forward(ctx: Any, log_factors: Tensor, log_std: Tensor | None, posterior: KTiedPosterior) -> Tensor:
+        layout, rank = posterior.layout, posterior.rank
+        factors = log_factors.exp()
+        std = log_factors.new_empty(layout.size)
+        for site, free, sides in posterior.places:
+            piece = std[layout.slices[site.name]]
+            if sides is None:
+                assert log_std is not None
+                torch.exp(log_std[free], out=piece)
+                continue
+            left, right = (factors[side].view(-1, rank) for side in sides)
+            if site.output_dim == 0:
+                torch.mm(left, right.T, out=piece.view(site.matrix_shape or ()))
+            else:
+                piece.view(site.shape).copy_(site.from_matrix(left @ right.T))
+        ctx.save_for_backward(factors, std)
+        ctx.posterior = posterior
+        return std
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_std: Tensor) -> tuple[Tensor | None, ...]:
+        factors, std = ctx.saved_tensors
+        posterior: KTiedPosterior = ctx.posterior
+        layout, rank = posterior.layout, posterior.rank
+        of_factors = torch.empty_like(factors)
+        of_log_std = None if posterior.log_std is None else torch.empty_like(posterior.log_std)
+        for site, free, sides in posterior.places:
+            place = layout.slices[site.name]
+            if sides is None:
+                assert of_log_std is not None
+                torch.mul(of_std[place], std[place], out=of_log_std[free])
+                continue
+            left, right = (factors[side].view(-1, rank) for side in sides)
+            slopes = site.to_matrix(of_std[place].view(site.shape))
+            torch.mm(slopes, right, out=of_factors[sides[0]].view(-1, rank))
+            torch.mm(slopes.T, left, out=of_factors[sides[1]].view(-1, rank))
+        return of_factors.mul_(factors), of_log_std, None
 
 
 @dataclass(frozen=True)

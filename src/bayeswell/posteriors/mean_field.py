@@ -5,37 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ..errors import SettingError, nearest
 from ..tree import Layout, Site
 from ..types import ENTROPY, FACTORISED, LOG_PROB, WEIGHT_SAMPLE, Posterior, Prior
 from .factorised import FactorisedPosterior
 from .start import check_initial_std, initial_std_vector
-
-
-def softplus_inverse(std: Tensor) -> Tensor:
-    """rho with softplus(rho) = std, stable for tiny and for large std."""
-    return std + torch.log(-torch.expm1(-std))
-
-
-def log_softplus(rho: Tensor) -> Tensor:
-    """log(softplus(rho)); below -15 it equals rho to float32's (and nearly float64's) last digit."""
-    return torch.where(rho < -15, rho - 0.5 * rho.clamp_max(-15).exp(), F.softplus(rho.clamp_min(-15)).log())
+from .std_forms import FROM_LOG_STD, FROM_RHO, softplus_inverse
 
 
 class MeanFieldPosterior(FactorisedPosterior):
     """Trainable state: ``mean`` and ``log_std``."""
 
+    std_form = FROM_LOG_STD
+
     def __init__(self, layout: Layout, means: Tensor, stds: Tensor) -> None:
         super().__init__(layout, means)
         self.log_std = nn.Parameter(stds.log())
 
-    def stds(self) -> tuple[Tensor, Tensor]:
+    def std_state(self) -> Tensor:
         """std = exp(log_std)."""
-        return self.log_std.exp(), self.log_std.sum()
+        return self.log_std
 
     def explain(self, site: Site) -> str:
         """For ``describe()``."""
@@ -45,13 +36,15 @@ class MeanFieldPosterior(FactorisedPosterior):
 class SoftplusMeanFieldPosterior(FactorisedPosterior):
     """Trainable state: ``mean`` and ``rho``."""
 
+    std_form = FROM_RHO
+
     def __init__(self, layout: Layout, means: Tensor, stds: Tensor) -> None:
         super().__init__(layout, means)
         self.rho = nn.Parameter(softplus_inverse(stds))
 
-    def stds(self) -> tuple[Tensor, Tensor]:
+    def std_state(self) -> Tensor:
         """std = softplus(rho) = log(1 + exp(rho))."""
-        return F.softplus(self.rho), log_softplus(self.rho).sum()
+        return self.rho
 
     def explain(self, site: Site) -> str:
         """For ``describe()``."""

@@ -1,0 +1,98 @@
+"""The draw and the divergence of independent Gaussian weights, value and gradients as one pass over the weights each.
+
+With w = m + s eps, h = 1 / p^2 for prior stds p, and
+
+    K = sum [h (m^2 + s^2) / 2 - log s]          (KL from N(0, p^2) up to a constant)
+
+upstream gradients g (of w) and c (of K) give d/dm = g + c h m and d/ds = g eps + c (h s - 1 / s).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from .. import native
+from .std_forms import StdForm
+
+
+def draws_and_kl(
+    mean: Tensor, state: Tensor, noise: Tensor | None, inverse_variance: Tensor, form: StdForm
+) -> tuple[Tensor | None, Tensor]:
+    """(D, P) draws (None without noise) and K, for first derivatives only."""
+    weights, kl = _DrawsAndKL.apply(mean, state, noise, inverse_variance, form)
+    return weights, kl
+
+
+def variances(state: Tensor, form: StdForm) -> Tensor:
+    """(P,) s^2, for first derivatives only."""
+    variance: Tensor = _Variances.apply(state, form)
+    return variance
+
+
+class _DrawsAndKL(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, mean: Tensor, state: Tensor, noise: Tensor | None, inverse_variance: Tensor, form: StdForm
+    ) -> tuple[Tensor | None, Tensor]:
+        ctx.save_for_backward(mean, state, noise, inverse_variance)
+        ctx.form = form
+        ctx.set_materialize_grads(False)
+        if _one_draw(noise) and _is_native(form, mean, state, noise, inverse_variance):
+            drawn, value = native.draw_and_kl(form.native or 0, mean, state, noise, inverse_variance)
+            return None if drawn is None else drawn[None], mean.new_tensor(value)
+        std = form.std(state)
+        weights = None if noise is None else torch.addcmul(mean, std, noise)
+        terms = std.square().addcmul_(mean, mean).mul_(inverse_variance).mul_(0.5).sub_(form.log_std(state))
+        return weights, terms.sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_weights: Tensor | None, of_kl: Tensor | None) -> tuple[Tensor | None, ...]:
+        mean, state, noise, inverse_variance = ctx.saved_tensors
+        form: StdForm = ctx.form
+        if of_weights is None and of_kl is None:
+            return None, None, None, None, None
+        if _one_draw(noise) and _is_native(form, mean, state, noise, inverse_variance, of_weights, of_kl):
+            given = (noise, inverse_variance, of_weights, of_kl)
+            return *native.slopes(form.native or 0, mean, state, *given), None, None, None
+        slope, of_mean, of_state = form.slope(state), None, None
+        if of_weights is not None:
+            of_mean = of_weights.sum(0)
+            of_state = (of_weights * noise).sum(0).mul_(slope)
+        if of_kl is not None:
+            scale = inverse_variance * of_kl
+            of_kl_by_state = (form.std(state) * scale).mul_(slope).sub_(form.log_slope(state) * of_kl)
+            of_mean = mean * scale if of_mean is None else of_mean.addcmul_(mean, scale)
+            of_state = of_kl_by_state if of_state is None else of_state.add_(of_kl_by_state)
+        return of_mean, of_state, None, None, None
+
+
+class _Variances(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, state: Tensor, form: StdForm) -> Tensor:
+        ctx.save_for_backward(state)
+        ctx.form = form
+        return native.variance(form.native or 0, state) if _is_native(form, state) else form.std(state).square()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_variance: Tensor) -> tuple[Tensor, None]:
+        (state,) = ctx.saved_tensors
+        form: StdForm = ctx.form
+        if _is_native(form, state, of_variance):
+            return native.variance_slope(form.native or 0, of_variance, state), None
+        return form.std(state).mul(2).mul_(form.slope(state)).mul_(of_variance), None
+
+
+def _is_native(form: StdForm, *tensors: Tensor | None) -> bool:
+    """Whether the compiled formulas take these: they know two forms of std."""
+    return form.native is not None and native.takes(*tensors)
+
+
+def _one_draw(noise: Tensor | None) -> bool:
+    """The compiled formulas make one draw at a time."""
+    return noise is None or len(noise) == 1
