@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 import bayeswell as bw
 from bayeswell.errors import DataError, NetworkError
 from bayeswell.lifting import statistics
-from bayeswell.lifting.statistics import WithStatistics, has_statistics, reestimate
+from bayeswell.lifting.statistics import has_statistics, reestimate
 from nets import lift, randomise
 
 
@@ -170,41 +170,6 @@ def test_dropout_is_off_in_the_pass() -> None:
     assert torch.equal(first["second.running_var"], second["second.running_var"])
 
 
-def test_each_draw_has_statistics_of_its_own() -> None:
-    model, data = generic_model(), batches()
-    wrapped = WithStatistics(model, data)
-    drawn = list(wrapped.draws(3, bw.make_generator(9)))
-    expected = list(model.draws(3, bw.make_generator(9)))
-    assert len(drawn) == 3
-    for found, tensors in zip(drawn, expected, strict=True):
-        for name, tensor in tensors.items():
-            assert torch.equal(found[name], tensor)
-        assert torch.equal(found["first.running_var"], reestimate(model, tensors, data)["first.running_var"])
-    assert not torch.equal(drawn[0]["first.running_var"], drawn[1]["first.running_var"])
-
-
-def test_predictions_through_the_wrapper_are_those_of_the_drawn_networks() -> None:
-    model, data = generic_model(), batches()
-    wrapped = WithStatistics(model.train(), data)
-    found = bw.predict(wrapped, data[2], bw.Categorical(), draws=4, seed=3).probabilities
-    generator = bw.make_generator(3)
-    networks = [plain_pass(model, model.draw(generator), data) for _ in range(4)]
-    expected = torch.stack([net(data[2]).softmax(-1) for net in networks]).mean(0)
-    torch.testing.assert_close(found, expected)
-    stale = bw.predict(model, data[2], bw.Categorical(), draws=4, seed=3).probabilities
-    assert not torch.allclose(found, stale, rtol=0.1)
-    assert wrapped.training
-    assert model.training
-    wrapped.train(False)
-    assert not model.training
-    assert wrapped.layout is model.layout
-    assert str(wrapped.describe()) == str(model.describe())
-    assert list(wrapped.modules()) == list(model.modules())
-    assert copy.copy(wrapped).model is model
-    with pytest.raises(AttributeError, match="no_such_thing"):
-        wrapped.no_such_thing
-
-
 def test_norms_inside_norms_and_a_norm_that_is_the_network() -> None:
     """A shared norm counts each of its calls, as torch does; a network that is a single norm has bare names."""
 
@@ -257,7 +222,5 @@ def test_batches_that_cannot_be_used_are_refused() -> None:
         reestimate(model, tensors, [])
     with pytest.raises(DataError, match="batch 4 has a single value for each channel"):
         reestimate(model, tensors, [*data, data[0][:1]])
-    with pytest.raises(DataError, match="generator, which can be gone through only once"):
-        WithStatistics(model, (x for x in data))
     with pytest.raises(NetworkError, match=r"'first\.running_mean' hold NaN or inf"):
         reestimate(model, tensors, [data[0] * float("inf")])

@@ -170,6 +170,21 @@ def test_real_targets_have_bands_and_examples_in_raw_units(tmp_path: Path) -> No
     assert 0 <= record["metrics"]["coverage_90"] <= 1
 
 
+def test_the_elbo_is_in_the_units_of_the_targets(tmp_path: Path) -> None:
+    """Grams for kilograms: standardised the data are the same, and the density of each target is 1000 times less."""
+    found = []
+    for unit in (1, 1000):
+        x = torch.linspace(-2, 2, 60).tolist()
+        table = "\n".join(f"{a},{unit * (70 + 12 * math.sin(2 * a))}" for a in x)
+        (tmp_path / f"{unit}.csv").write_text(f"height,weight\n{table}\n")
+        experiment = Experiment(method="bbb", data=str(tmp_path / f"{unit}.csv"), epochs=3, draws=5)
+        run(experiment, tmp_path / f"run{unit}", progress=False)
+        found.append(inspect_run(tmp_path / f"run{unit}")["metrics"])
+    for name in ("negative_elbo", "nll"):
+        assert found[1][name] - found[0][name] == pytest.approx(math.log(1000), rel=1e-3)
+    assert found[1]["kl_per_example"] == pytest.approx(found[0]["kl_per_example"], rel=1e-3)
+
+
 def test_a_bank_of_networks_and_a_point_go_as_far_as_they_can(tmp_path: Path) -> None:
     common: dict[str, Any] = {"data": "wine", "epochs": 1, "draws": 5}
     for method, absent in (("map", {"spectra", "std_heat_maps", "elbo"}), ("deep-ensemble", {"elbo"})):

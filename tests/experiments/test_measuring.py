@@ -34,6 +34,26 @@ def test_real_targets_are_scored_in_their_own_units() -> None:
     assert found["rmse"].error == pytest.approx(by_delta, rel=1e-5)
 
 
+def test_several_outputs_are_scored_together() -> None:
+    """The NLL is the sum over outputs, and so is the loss of each example that its standard error comes from."""
+    generator = torch.Generator().manual_seed(4)
+    mean, targets = (torch.randn(30, 3, generator=generator) for _ in range(2))
+    variance = torch.rand(30, 3, generator=generator) + 0.2
+    scale = torch.tensor([2.5, 0.4, 7.0]).double()
+    found = prediction_scores(
+        RealPrediction(mean, torch.zeros(30, 3), variance, draws=9),
+        targets,
+        Scaling(target_shift=torch.zeros(3).double(), target_scale=scale),
+    )
+    y, m, std = ((part * scale).numpy() for part in (targets, mean, variance.double().sqrt()))
+    losses, squares = -stats.norm.logpdf(y, m, std).sum(1), ((y - m) ** 2).mean(1)
+    assert found["nll"].value == pytest.approx(losses.mean(), rel=1e-6)
+    assert found["nll"].error == pytest.approx(losses.std(ddof=1) / math.sqrt(30), rel=1e-5)
+    assert found["rmse"].value == pytest.approx(math.sqrt(squares.mean()), rel=1e-6)
+    by_delta = squares.std(ddof=1) / math.sqrt(30) / (2 * math.sqrt(squares.mean()))
+    assert found["rmse"].error == pytest.approx(by_delta, rel=1e-5)
+
+
 def _classes(probabilities: torch.Tensor) -> ClassPrediction:
     entropy = torch.special.entr(probabilities).sum(-1)
     return ClassPrediction(probabilities, entropy, entropy, torch.zeros_like(entropy), draws=1)

@@ -21,7 +21,7 @@ from bayeswell.experiments import (
     resume_run,
     run,
 )
-from bayeswell.training import Callback, Run
+from bayeswell.training import Callback, Run, run_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.errors.BayeswellWarning")
 
@@ -89,6 +89,12 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(
     assert result_of(broken) == result_of(whole)
     for name in ("metrics.jsonl", "metrics.csv"):
         assert (broken / name).read_bytes() == (whole / name).read_bytes()
+
+
+@pytest.mark.parametrize(("method", "names"), [("map", {"snr"}), ("bbb", {"snr", "std_paths"})])
+def test_a_point_has_no_path_of_stds(tmp_path: Path, small: Experiment, method: str, names: set[str]) -> None:
+    run(small.changed({"method": method, "diagnose": True}), tmp_path / "a")
+    assert set(json.loads((tmp_path / "a" / "records.json").read_text())) == names
 
 
 def test_a_run_that_lost_only_its_result_makes_it_again(tmp_path: Path, small: Experiment) -> None:
@@ -162,6 +168,38 @@ def test_what_is_refused_leaves_nothing_behind(
         run(small.changed(changes), tmp_path / "a")
     assert not isinstance(caught.value, RunFailed)
     assert not (tmp_path / "a").exists()
+
+
+def test_what_is_refused_leaves_the_run_of_another_process_alone(
+    tmp_path: Path, small: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two begin at the same moment: neither sees a run, one gets the lock, the other must not tidy up after it."""
+    monkeypatch.setattr(run_folder, "LOCK_SECONDS", 0.2)
+    other = run_folder.RunFolder(tmp_path / "a")
+    look = run_folder.RunFolder._lock
+
+    def after_the_other(folder: run_folder.RunFolder) -> None:
+        if folder is not other:
+            other.open({"by": "another"})
+        look(folder)
+
+    monkeypatch.setattr(run_folder.RunFolder, "_lock", after_the_other)
+    with pytest.raises(FileError, match="another process is working"):
+        run(small, tmp_path / "a")
+    assert other.config() == {"by": "another", "problem": {}}
+    assert (tmp_path / "a" / run_folder.LOCK).exists()
+    other.close()
+    with pytest.raises(FileError, match="already holds a run"):
+        run(small, tmp_path / "a")
+    assert other.config() == {"by": "another", "problem": {}}
+
+
+def test_a_folder_of_other_things_is_left_as_it_was(tmp_path: Path, small: Experiment) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "letter.txt").write_text("dear")
+    with pytest.raises(FileError, match="is not empty and holds no run"):
+        run(small, tmp_path / "a")
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["letter.txt"]
 
 
 def test_a_run_that_diverges_fails_and_keeps_its_checkpoint(tmp_path: Path, small: Experiment) -> None:

@@ -49,8 +49,8 @@ def test_training_curves_are_the_epochs_of_each_member() -> None:
     np.testing.assert_array_equal(xy(accuracy.get_lines()[1])[1], column(runs["bbb"], "validation.accuracy"))
     np.testing.assert_array_equal(xy(rates.get_lines()[1])[1], column(runs["bbb"], "lr.stds"))
     assert [axes.get_ylabel() for axes in (nll, kl)] == [
-        "NLL (nats per example, as trained on)",
-        "KL; of a point -log prior (nats)",
+        "NLL as trained on\n(nats per example)",
+        "KL; of a point\n-log prior (nats)",
     ]
 
 
@@ -159,6 +159,22 @@ def test_stds_by_epoch_and_by_layer() -> None:
     np.testing.assert_array_equal(
         [bar.get_width() for bar in right.patches], [row["kl_per_weight"] for row in report["layers"]]
     )
+
+
+def test_layers_without_a_kl_say_so() -> None:
+    rows = [{**row, "kl": None, "kl_per_weight": None} for row in SAMPLES["layers"]["layers"]]
+    record = {**SAMPLES["layers"], "layers": rows}
+    left, right = plots.PLOTS["layers"].draw(record).axes
+    assert [text.get_text() for text in right.texts] == ["KL unknown"]
+    assert len(left.get_yticklabels()) == len(rows)
+    assert "KL unknown;" in plots.PLOTS["layers"].describe(record)
+    assert "KL 0.77 nats per weight" in plots.PLOTS["layers"].describe(SAMPLES["layers"])
+    assert not plots.PLOTS["layers"].draw(SAMPLES["layers"]).axes[1].texts
+
+
+def test_the_middle_of_a_loss_line_is_at_nought() -> None:
+    record = {"a": {"distances": [-1.0, -5.55e-17, 1.0], "losses": [2.5, 0.7, 1.5]}}
+    assert "2.5 at -1, lowest 0.7 at 0, 1.5 at 1" in plots.PLOTS["loss_line"].describe(record)
 
 
 def test_loss_lines_planes_and_sharpness() -> None:

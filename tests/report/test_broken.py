@@ -12,6 +12,8 @@ import pytest
 
 from bayeswell.cli import main
 from bayeswell.report import read_runs, render_page
+from bayeswell.report.figures import pictures_of
+from bayeswell.report.summary import tables_of
 
 
 def cut(name: str) -> Callable[[Path], None]:
@@ -112,6 +114,42 @@ def test_a_comparison_that_names_what_is_not_there(run: Path, compared: Path, tm
     assert "the run failed: it ran away" in words
     assert "lost-seed0: the run that comparison.json names is not there" in words
     assert "etc: the run that" in words
+
+
+@pytest.mark.parametrize("name", ["config.json", "result.json", "metrics.jsonl", "inspection.json"])
+def test_a_folder_with_one_file_of_a_run_is_told_of(run: Path, tmp_path: Path, name: str, parse: Any) -> None:
+    place = tmp_path / "all" / "remains"
+    place.mkdir(parents=True)
+    shutil.copy(run / name, place / name)
+    (tmp_path / "all" / "notes").mkdir()
+    for path in (place, tmp_path / "all"):
+        reading = read_runs([path])
+        assert [found.name for found in reading.runs] == ["remains"]
+        assert reading.missing == []
+        words = parse(render_page(reading)).words
+        for other in {"config.json", "result.json", "metrics.jsonl"} - {name}:
+            assert f"{other} is not there" in words
+
+
+def test_one_bad_record_leaves_the_picture_to_the_others(compared: Path, tmp_path: Path) -> None:
+    """Drawn together, named by who is in them: a picture without the bad run, and a line that says so."""
+    for label in ("map", "bbb", "deep-ensemble"):
+        shutil.copytree(compared / f"{label}-seed0", tmp_path / "c" / label)
+    bad = tmp_path / "c" / "bbb"
+    record = json.loads((bad / "inspection.json").read_text())
+    record["records"] |= {"risk_coverage": {"coverage": [0.5], "risk": "high"}, "loss_line": 7}
+    (bad / "inspection.json").write_text(json.dumps(record))
+    (bad / "metrics.jsonl").write_text('{"nll": 1.5}\n')
+    (table,) = tables_of(read_runs([tmp_path / "c"]).runs)
+    found = pictures_of(table, "t0", most=0)
+    for name in ("risk_coverage", "loss_line", "training_curves"):
+        (picture,) = [one for one in found.together if one.key == "t0-" + name.replace("_", "-")]
+        assert all(label in picture.alt for label in ("map", "deep-ensemble")), picture.alt
+        assert "bbb" not in picture.alt
+        (note,) = [note for note in found.notes if f"'{name}'" in note]
+        assert note.startswith("bbb: not in the picture")
+    (whole,) = [one for one in found.together if one.key == "t0-calibration"]
+    assert "bbb" in whole.alt
 
 
 def test_a_damaged_comparison_still_has_its_runs(compared: Path, tmp_path: Path) -> None:

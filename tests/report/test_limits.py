@@ -22,7 +22,10 @@ def test_twenty_runs(compared: Path, tmp_path: Path, parse: Any) -> None:
         names = [f"m{method}-seed{seed}" for seed in range(2)]
         rows.append({"method": f"m{method}", "runs": names, "failed": []})
         for name in names:
-            shutil.copytree(compared / "bbb-seed0", tmp_path / "twenty" / name)
+            place = tmp_path / "twenty" / name
+            shutil.copytree(compared / "bbb-seed0", place)
+            config = json.loads((place / "config.json").read_text())
+            (place / "config.json").write_text(json.dumps({**config, "seed": int(name[-1])}))
     (tmp_path / "twenty" / "comparison.json").write_text(json.dumps({"rows": rows}))
     began = time.process_time()
     page = write_report([tmp_path / "twenty"])

@@ -10,6 +10,7 @@ import pytest
 
 from bayeswell.cli import main, training
 from bayeswell.report.commands import train_command
+from bayeswell.report.figures import pictures_of
 from bayeswell.report.numbers import shown
 from bayeswell.report.reading import RunRecord
 from bayeswell.report.summary import tables_of
@@ -70,7 +71,7 @@ ODD = [
     ["--data", "wine", "--validation", "0.25", "--early-stopping", "4", "--early-stopping-metric", "brier"],
     ["--data", "odd name's.csv", "--data-set", "target=a b", "--raw", "--seed", "7", "--draws", "9"],
     ["--epochs", "3", "--batch-size", "17", "--accumulate", "2", "--augment", "--precision", "bf16-mixed"],
-    ["--data", "digits", "--likelihood", "categorical", "--workers", "2", "--accelerator", "cpu"],
+    ["--data", "digits", "--likelihood", "categorical", "--workers", "2", "--accelerator", "cpu", "--diagnose"],
 ]
 
 
@@ -95,6 +96,17 @@ def test_the_command_makes_the_same_experiment(options: list[str], monkeypatch: 
     assert main(words[1:]) == 0
     assert asked[1].as_json() == asked[0].as_json()
     assert training is not None
+
+
+def test_a_step_of_an_ensemble_is_one_of_each_member() -> None:
+    """20 s for 400 steps of one member each are 50 ms; of five members, 250 ms a step."""
+    runs = [record("map", 0, 0.5, 0.9), record("ensemble", 0, 0.4, 0.9)]
+    for run, members in zip(runs, (1, 5), strict=True):
+        run.config["method"] = {"name": run.method, "members": members}
+        run.result["time"] = {"train_seconds": 20.0, "timed_steps": 400, "resumed": False}
+    (table,) = tables_of(runs)
+    (picture,) = [one for one in pictures_of(table, "t0", most=0).together if one.key == "t0-step-times"]
+    assert picture.alt == "Milliseconds of a training step: map 50; ensemble 250."
 
 
 def test_the_same_seed_twice_is_not_two_seeds() -> None:

@@ -21,6 +21,8 @@ EXAMPLES = (
     "  bayeswell compare --methods map,bbb,swag --data digits --ood noise --epochs 40 --seeds 3 --out runs/digits",
     "  bayeswell compare --methods bbb,sgld -d wine --set temperature=1 --set sgld:stepper.lr=0.05 --out runs/wine",
 )
+EXTRA = ("methods", "seeds")
+"""What a settings file may say of a comparison, besides what is said of an experiment."""
 SHOWN = [(name, heading) for name, heading in SCORES if name not in {"entropy", "ood_entropy"}]
 
 
@@ -82,29 +84,21 @@ def compare(
     json: o.Json = False,
 ) -> None:
     """Train several methods on one problem and show one table."""
-    from ..errors import SettingError
     from ..experiments import compare as compared
 
-    common = [pair for pair in settings or [] if ":" not in pair.partition("=")[0]]
-    own = [pair.split(":", 1) for pair in settings or [] if ":" in pair.partition("=")[0]]
     given = {
         "data": data, "data_set": data_set, "model": model, "model_set": model_set, "likelihood": likelihood,
         "likelihood_set": likelihood_set, "epochs": epochs, "batch_size": batch_size, "validation": validation,
         "augment": augment, "diagnose": diagnose, "workers": workers, "accelerator": accelerator,
         "precision": precision, "ood": ood, "ood_set": ood_set, "draws": draws,
     }  # fmt: skip
-    _, others = o.experiment_from(config, ("methods", "seeds"), **given)
+    _, others = o.experiment_from(config, EXTRA, **given)
     names = _names(methods, others)
-    for label, pair in own:
-        if label not in names:
-            raise SettingError(f"--set {label}:{pair}: '{label}' is not among the methods {', '.join(names)}")
-    count = seeds if seeds is not None else others.get("seeds", 1)
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise SettingError(f"seeds = {count!r}; how many, a whole number of at least 1")
-    experiments = {}
-    for name in names:
-        pairs = [*common, *(pair for label, pair in own if label == name)]
-        experiments[name], _ = o.experiment_from(config, ("methods", "seeds"), method=name, method_set=pairs, **given)
+    count = _seeds(seeds, others)
+    experiments = {
+        name: o.experiment_from(config, EXTRA, method=name, method_set=pairs, **given)[0]
+        for name, pairs in _settings_of(names, settings or []).items()
+    }
     o.use_threads(threads)
     record = compared(experiments, range(count), out, progress=False, told=None if quiet else _told)
     if json:
@@ -145,6 +139,30 @@ def _names(methods: str | None, others: Mapping[str, Any]) -> list[str]:
     if not names or len(set(names)) < len(names):
         raise SettingError(f"--methods {','.join(names)}: each method once, and at least one")
     return names
+
+
+def _seeds(seeds: int | None, others: Mapping[str, Any]) -> int:
+    from ..errors import SettingError
+
+    count = seeds if seeds is not None else others.get("seeds", 1)
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise SettingError(f"seeds = {count!r}; how many, a whole number of at least 1")
+    return count
+
+
+def _settings_of(names: Sequence[str], settings: Sequence[str]) -> dict[str, list[str]]:
+    """``KEY=VALUE`` for each method: those given for all, then those for it alone (``METHOD:KEY=VALUE``)."""
+    from ..errors import SettingError
+
+    common = [pair for pair in settings if ":" not in pair.partition("=")[0]]
+    found = {name: list(common) for name in names}
+    for pair in settings:
+        if pair not in common:
+            label, own = pair.split(":", 1)
+            if label not in found:
+                raise SettingError(f"--set {pair}: '{label}' is not among the methods {', '.join(names)}")
+            found[label].append(own)
+    return found
 
 
 def _told(name: str, state: str) -> None:

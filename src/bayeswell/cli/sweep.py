@@ -44,6 +44,75 @@ SCORES = {"nll": "minimize", "accuracy": "maximize", "ece": "minimize", "brier":
 BEST, RESULT = "best.toml", "result.json"
 SHOWN = 10
 
+Space = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--space", metavar="KEY=RANGE", help="What to vary, see below. May be repeated.", show_default=False,
+        rich_help_panel=SWEEP,
+    ),
+]  # fmt: skip
+Trials = Annotated[int, typer.Option("--trials", help="How many runs.", rich_help_panel=SWEEP)]
+Sampler = Annotated[
+    str, typer.Option("--sampler", help="tpe learns from earlier trials; random does not.", rich_help_panel=SWEEP)
+]
+SamplerSeed = Annotated[
+    int, typer.Option("--sampler-seed", help="Decides which settings are tried.", rich_help_panel=SWEEP)
+]
+Metric = Annotated[
+    str,
+    typer.Option(
+        "--metric", help="Which score on held-out data: nll, accuracy, ece, brier or rmse.", rich_help_panel=SWEEP
+    ),
+]
+Workers = Annotated[
+    int, typer.Option("--workers", "-w", help="Runs at a time, each in a process.", rich_help_panel=SWEEP)
+]
+Attempts = Annotated[
+    int, typer.Option("--attempts", help="How often a run whose worker died is begun.", rich_help_panel=SWEEP)
+]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        "--storage", metavar="URL", help="A database that Optuna knows; ${NAME} in it is taken from the environment.",
+        show_default="a file in OUT", rich_help_panel=SWEEP,
+    ),
+]  # fmt: skip
+Name = Annotated[
+    str | None,
+    typer.Option("--name", help="Its name in the database.", show_default="that of OUT", rich_help_panel=SWEEP),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", metavar="OUT", help="Its folder.", show_default=False, rich_help_panel=SWEEP),
+]
+Join = Annotated[
+    Path | None,
+    typer.Option(
+        "--join", metavar="OUT", help="Help with the sweep in this folder, by its own settings.", show_default=False,
+        rich_help_panel=SWEEP,
+    ),
+]  # fmt: skip
+HeldOut = Annotated[
+    float | None,
+    typer.Option(
+        "--validation", help="Training examples to judge by: so many, or (below 1) such a share of them.",
+        show_default=f"{HELD_OUT}", rich_help_panel=o.HOW,
+    ),
+]  # fmt: skip
+DataWorkers = Annotated[
+    int | None,
+    typer.Option(
+        "--data-workers", help="Processes of each run that read the data.", show_default="0: none",
+        rich_help_panel=o.HOW,
+    ),
+]  # fmt: skip
+WorkerThreads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads", help="Threads of each worker.", show_default="torch's, shared out", rich_help_panel=o.HOW
+    ),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -51,56 +120,17 @@ def register(app: typer.Typer) -> None:
 
 
 def sweep(
-    space: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--space", metavar="KEY=RANGE", help="What to vary, see below. May be repeated.", show_default=False,
-            rich_help_panel=SWEEP,
-        ),
-    ] = None,
-    trials: Annotated[int, typer.Option("--trials", help="How many runs.", rich_help_panel=SWEEP)] = 20,
-    sampler: Annotated[
-        str,
-        typer.Option("--sampler", help="tpe learns from earlier trials; random does not.", rich_help_panel=SWEEP),
-    ] = "tpe",
-    sampler_seed: Annotated[
-        int, typer.Option("--sampler-seed", help="Decides which settings are tried.", rich_help_panel=SWEEP)
-    ] = 0,
-    metric: Annotated[
-        str,
-        typer.Option(
-            "--metric", help="Which score on held-out data: nll, accuracy, ece, brier or rmse.", rich_help_panel=SWEEP
-        ),
-    ] = "nll",
-    workers: Annotated[
-        int, typer.Option("--workers", "-w", help="Runs at a time, each in a process.", rich_help_panel=SWEEP)
-    ] = 1,
-    attempts: Annotated[
-        int, typer.Option("--attempts", help="How often a run whose worker died is begun.", rich_help_panel=SWEEP)
-    ] = 5,
-    storage: Annotated[
-        str | None,
-        typer.Option(
-            "--storage", metavar="URL",
-            help="A database that Optuna knows; ${NAME} in it is taken from the environment.",
-            show_default="a file in OUT", rich_help_panel=SWEEP,
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option("--name", help="Its name in the database.", show_default="that of OUT", rich_help_panel=SWEEP),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="OUT", help="Its folder.", show_default=False, rich_help_panel=SWEEP),
-    ] = None,
-    join: Annotated[
-        Path | None,
-        typer.Option(
-            "--join", metavar="OUT", help="Help with the sweep in this folder, by its own settings.",
-            show_default=False, rich_help_panel=SWEEP,
-        ),
-    ] = None,
+    space: Space = None,
+    trials: Trials = 20,
+    sampler: Sampler = "tpe",
+    sampler_seed: SamplerSeed = 0,
+    metric: Metric = "nll",
+    workers: Workers = 1,
+    attempts: Attempts = 5,
+    storage: Storage = None,
+    name: Name = None,
+    out: Out = None,
+    join: Join = None,
     method: o.Method = None,
     settings: o.Set = None,
     data: o.Data = None,
@@ -113,38 +143,21 @@ def sweep(
     epochs: o.Epochs = None,
     batch_size: o.BatchSize = None,
     seed: o.Seed = None,
-    validation: Annotated[
-        float | None,
-        typer.Option(
-            "--validation", help="Training examples to judge by: so many, or (below 1) such a share of them.",
-            show_default=f"{HELD_OUT}", rich_help_panel=o.HOW,
-        ),
-    ] = None,
+    validation: HeldOut = None,
     validation_rule: o.ValidationRule = None,
     early_stopping: o.EarlyStopping = None,
     early_stopping_metric: o.EarlyStoppingMetric = None,
     augment: o.Augment = None,
     standardise: o.Standardise = None,
     accumulate: o.Accumulate = None,
-    data_workers: Annotated[
-        int | None,
-        typer.Option(
-            "--data-workers", help="Processes of each run that read the data.", show_default="0: none",
-            rich_help_panel=o.HOW,
-        ),
-    ] = None,
+    data_workers: DataWorkers = None,
     accelerator: o.Accelerator = None,
     precision: o.Precision = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            "--threads", help="Threads of each worker.", show_default="torch's, shared out", rich_help_panel=o.HOW
-        ),
-    ] = None,
+    threads: WorkerThreads = None,
     draws: o.Draws = None,
     quiet: o.Quiet = False,
     json: o.Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """Search for good settings."""
     from ..errors import SettingError, require_count
     from ..sweeps import join_sweep, parse_space, run_sweep, sweep_definition

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
+from ..fingerprint import sha256_of
 from ..random import derive_seed, make_generator
 
 Pair = tuple[Tensor, Tensor]
@@ -123,17 +123,9 @@ class Data:
 
     def fingerprint(self) -> str:
         """SHA-256 over every tensor and name: any changed number, order or name changes it."""
-        digest = hashlib.sha256()
         names = (self.name, self.input_shape, self.outputs, self.likelihood, self.class_names, self.vocabulary)
-        digest.update(json.dumps(names).encode())
         pairs = (self.train, self.validation or (None, None), self.test)
-        for tensor in (*(tensor for pair in pairs for tensor in pair), *self.scaling.tensors()):
-            # Type and shape go in too: the same bytes in another shape are other data.
-            shown = None if tensor is None else (str(tensor.dtype), list(tensor.shape))
-            digest.update(json.dumps(shown).encode())
-            if tensor is not None:
-                digest.update(tensor.detach().cpu().contiguous().numpy().data)
-        return digest.hexdigest()
+        return sha256_of((json.dumps(names), pairs, tuple(self.scaling.tensors())))
 
 
 def split_in_two(pair: Pair, count: int, *, seed: int | None) -> tuple[Pair, Pair]:

@@ -47,9 +47,7 @@ class Mnist:
     )
 
     def read(self, folder: Path | None) -> Raw:
-        files = obtain(self.name, self.releases, folder)
-        train, test = _idx_pair(files, _TRAIN_IMAGES, _TRAIN_LABELS), _idx_pair(files, _TEST_IMAGES, _TEST_LABELS)
-        return Raw(self.name, "image", train, test, DIGITS)
+        return _like_mnist(self, folder, DIGITS)
 
 
 @dataclass(frozen=True)
@@ -78,9 +76,7 @@ class FashionMnist:
     )
 
     def read(self, folder: Path | None) -> Raw:
-        files = obtain(self.name, self.releases, folder)
-        train, test = _idx_pair(files, _TRAIN_IMAGES, _TRAIN_LABELS), _idx_pair(files, _TEST_IMAGES, _TEST_LABELS)
-        return Raw(self.name, "image", train, test, self.class_names)
+        return _like_mnist(self, folder, self.class_names)
 
 
 @dataclass(frozen=True)
@@ -105,6 +101,12 @@ class NotMnist:
     def read(self, folder: Path | None) -> Raw:
         files = obtain(self.name, self.releases, folder)
         return Raw(self.name, "image", None, _idx_pair(files, _TEST_IMAGES, _TEST_LABELS), tuple("ABCDEFGHIJ"))
+
+
+def _like_mnist(part: Mnist | FashionMnist, folder: Path | None, class_names: tuple[str, ...]) -> Raw:
+    files = obtain(part.name, part.releases, folder)
+    train, test = _idx_pair(files, _TRAIN_IMAGES, _TRAIN_LABELS), _idx_pair(files, _TEST_IMAGES, _TEST_LABELS)
+    return Raw(part.name, "image", train, test, class_names)
 
 
 def _idx_pair(files: dict[str, bytes], images: str, labels: str) -> Pair:

@@ -14,7 +14,7 @@ from ..training import Callback, EpochRecord, Run
 
 
 class Watchers(Callback):
-    """Callbacks that only look on, as one: how many there are may differ when a run is resumed.
+    """Callbacks that only look on, as one: called in the first of several processes alone, and closed together.
 
     ``steps`` counts the steps of this session: what is refused before the first is bad input, not a failed run.
     """

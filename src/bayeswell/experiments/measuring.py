@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
 
 from ..datasets import Scaling
-from ..metrics import entropy, gaussian_nll, rmse
+from ..metrics import entropy
 from ..metrics.calibration import estimate_ece
 from ..metrics.classification import brier_of_examples, hits_of_examples, nll_of_examples
 from ..metrics.detection import estimate_auroc
-from ..metrics.estimates import Estimate, estimate_mean, from_influence
+from ..metrics.estimates import Estimate, estimate_mean
+from ..metrics.regression import estimate_rmse, gaussian_nll_of_examples
 from ..predictive import ClassPrediction, RealPrediction
 
 ECE_BINS = 15
@@ -36,7 +36,11 @@ def prediction_scores(
             "brier": estimate_mean(brier_of_examples(probabilities, labels)),
         }
     mean, std = raw_mean_and_std(prediction, scaling)
-    return _real_scores(mean, std, scaling.raw_targets(targets.cpu().double()).reshape(mean.shape))
+    truth = scaling.raw_targets(targets.cpu().double()).reshape(mean.shape)
+    return {
+        "rmse": estimate_rmse(mean, truth),
+        "nll": estimate_mean(gaussian_nll_of_examples(mean, std.square(), truth)),
+    }
 
 
 def raw_mean_and_std(prediction: RealPrediction, scaling: Scaling) -> tuple[Tensor, Tensor]:
@@ -48,17 +52,6 @@ def raw_mean_and_std(prediction: RealPrediction, scaling: Scaling) -> tuple[Tens
 def raw_std(std: Tensor, scaling: Scaling) -> Tensor:
     """A std of standardised targets in raw units."""
     return std if scaling.target_scale is None else std * scaling.target_scale.double()
-
-
-def _real_scores(mean: Tensor, std: Tensor, targets: Tensor) -> dict[str, Estimate]:
-    losses = 0.5 * ((mean - targets) / std).square() + std.log() + 0.5 * math.log(2 * math.pi)
-    error = rmse(mean, targets)
-    # The RMSE is the square root of a mean, whose derivative is 1 / (2 RMSE).
-    influence = (mean - targets).square() / (2 * error) if error > 0 else mean - targets
-    return {
-        "rmse": from_influence(error, influence),
-        "nll": from_influence(gaussian_nll(mean, std.square(), targets), losses),
-    }
 
 
 def ood_scores(inside: ClassPrediction, outside: ClassPrediction) -> dict[str, Estimate]:

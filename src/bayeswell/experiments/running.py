@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +15,7 @@ from ..metrics.chains import ChainReport
 from ..predictive.predictor import Predictor
 from ..training import Callback, Interrupted, ProgressBar, Result, RunFolder, fit
 from ..training.progress import wants_progress
-from ..training.run_folder import CONFIG, LOCK, MODEL, differences
+from ..training.run_folder import MODEL, differences
 from .data_card import DataCard
 from .evaluating import scores_of
 from .experiment import Experiment
@@ -68,7 +66,6 @@ def run(
     watchers = Watchers([*loggers, *bar])
     traces = Traces(experiment.epochs * _batches(experiment, problem)) if experiment.diagnose else None
     data, augment = training_data(experiment, problem.data)
-    was_there = (folder / CONFIG).exists()
     began = time.perf_counter()
     try:
         result = fit(
@@ -82,9 +79,7 @@ def run(
         raise
     except BayeswellError as error:
         if watchers.steps == 0 and not isinstance(error, DivergenceError):
-            run_folder.close()
-            if not was_there:
-                _undo(folder)
+            run_folder.undo()  # the mended command finds the place free
             raise
         failure = RunFailed(str(error))
         failure.model = error.model
@@ -126,15 +121,6 @@ def finished_result(path: AnyPath, experiment: Experiment | None = None) -> dict
         if changes:
             raise SettingError(f"the finished run in {os.fspath(path)!r} is another one: {'; '.join(changes)}")
     return result
-
-
-def _undo(folder: Path) -> None:
-    """What was refused before its first step leaves nothing behind: the mended command finds the place free."""
-    if _speaks():
-        with contextlib.suppress(OSError):
-            for name in (CONFIG, LOCK):
-                (folder / name).unlink(missing_ok=True)
-            folder.rmdir()
 
 
 def _finish(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ..diagnostics import GradientSNR, StdTrace
 from ..persistence import write_document
 from ..training import Callback
 
 RECORDS = "records.json"
+"""What was measured besides, by us or by a program: the name of a plot and its record, drawn as they stand."""
+
 _WINDOWS, _BATCHES = 40, 10
 
 
@@ -25,8 +28,9 @@ class Traces:
         return [self.snr, self.stds]
 
     def write(self, folder: Path) -> None:
-        """Write ``records.json``: each record by the name of its plot."""
-        paths = [path.as_json() for path in self.stds.paths]
-        stds = {"std_paths": paths[0]} if paths and paths[0]["layers"] else {}
+        """Write ``records.json``: each record by the name of its plot. A point has no stds to show."""
         windows = [window.as_json() for window in self.snr.windows]
-        write_document(folder / RECORDS, {**({"snr": windows} if windows else {}), **stds})
+        records: dict[str, Any] = {"snr": windows} if windows else {}
+        if self.stds.paths and any(any(values) for values in self.stds.paths[0].layers.values()):
+            records["std_paths"] = self.stds.paths[0].as_json()
+        write_document(folder / RECORDS, records)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +21,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ..errors import DataError, NetworkError
 from ..random import replayable
 from ..types import BayesianModel, Inputs
-from .module import BayesianModule
 
 
 def has_statistics(net: nn.Module) -> bool:
@@ -58,59 +56,6 @@ def reestimate(
         if not bool(tensor.isfinite().all()):
             raise NetworkError(f"the re-estimated statistics '{name}' hold NaN or inf: so do the network's activations")
     return network
-
-
-class WithStatistics:
-    """A model whose every draw has BatchNorm statistics of its own; all else is the model's.
-
-    Each draw costs one pass over ``batches``, which must be a list or a loader that can be gone through again. For a
-    posterior that is one weight vector (``swa``) all draws are equal: ``reestimate`` it once instead.
-    """
-
-    def __init__(self, model: BayesianModule, batches: Iterable[Inputs]) -> None:
-        if isinstance(batches, Iterator):
-            raise DataError(
-                f"batches is a {type(batches).__name__}, which can be gone through only once, and every draw needs a "
-                "pass; give a list or a loader"
-            )
-        self.model = model
-        self.batches = batches
-
-    def draws(self, count: int, generator: torch.Generator | None = None) -> Iterator[dict[str, Tensor]]:
-        """Networks drawn from the posterior, one at a time, with their statistics."""
-        for tensors in self.model.draws(count, generator):
-            yield reestimate(self.model, tensors, self.batches)
-
-    def draw(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
-        """One network drawn from the posterior, with its statistics."""
-        return next(self.draws(1, generator))
-
-    def call(self, weights: Mapping[str, Tensor], inputs: Inputs) -> Any:
-        """The network's outputs with these tensors as parameters and buffers."""
-        return self.model.call(weights, inputs)
-
-    def train(self, mode: bool = True) -> WithStatistics:
-        """As in ``nn.Module``."""
-        self.model.train(mode)
-        return self
-
-    def modules(self) -> Iterator[nn.Module]:
-        """As in ``nn.Module``."""
-        return self.model.modules()
-
-    @property
-    def training(self) -> bool:
-        """As in ``nn.Module``."""
-        return self.model.training
-
-    @training.setter
-    def training(self, mode: bool) -> None:
-        self.model.training = mode
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "model":  # not there yet: being copied or unpickled
-            raise AttributeError(name)
-        return getattr(self.model, name)
 
 
 def _layers(net: nn.Module) -> dict[str, _BatchNorm]:

@@ -13,6 +13,19 @@ from .contracts import ACTIVATIONS, check_settings, image
 _FULL = 32
 
 
+def _two_and_two(
+    shape: tuple[int, int, int], outputs: int, w: int, activation: str, *, kernel: int, dense: int
+) -> nn.Module:
+    """Two convolutions of w and 2 w channels that keep the size, each with pooling; two dense layers."""
+    (channels, height, width), act = shape, ACTIVATIONS[activation]
+    return named(
+        conv1=conv(channels, w, kernel, bias=True), act1=act(), pool1=nn.MaxPool2d(2),
+        conv2=conv(w, 2 * w, kernel, bias=True), act2=act(), pool2=nn.MaxPool2d(2), flatten=nn.Flatten(),
+        dense1=nn.Linear(2 * w * (height // 4) * (width // 4), dense), act3=act(),
+        dense2=nn.Linear(dense, outputs),
+    )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class CNN:
     """Two 3x3 convolutions and two dense layers: for small images, 8x8 digits and upward."""
@@ -28,14 +41,8 @@ class CNN:
 
     def build(self, input_shape: tuple[int, ...], outputs: int, *, vocabulary: int | None = None) -> nn.Module:
         """The network."""
-        channels, height, width = image(self, input_shape, outputs, vocabulary, 4)
-        w, act = self.width, ACTIVATIONS[self.activation]
-        return named(
-            conv1=conv(channels, w, 3, bias=True), act1=act(), pool1=nn.MaxPool2d(2),
-            conv2=conv(w, 2 * w, 3, bias=True), act2=act(), pool2=nn.MaxPool2d(2), flatten=nn.Flatten(),
-            dense1=nn.Linear(2 * w * (height // 4) * (width // 4), 4 * w), act3=act(),
-            dense2=nn.Linear(4 * w, outputs),
-        )  # fmt: skip
+        shape = image(self, input_shape, outputs, vocabulary, 4)
+        return _two_and_two(shape, outputs, self.width, self.activation, kernel=3, dense=4 * self.width)
 
 
 @dataclass(frozen=True)
@@ -91,14 +98,8 @@ class LeNetWide:
 
     def build(self, input_shape: tuple[int, ...], outputs: int, *, vocabulary: int | None = None) -> nn.Module:
         """The network."""
-        channels, height, width = image(self, input_shape, outputs, vocabulary, 4)
-        w, act = self.width, ACTIVATIONS[self.activation]
-        return named(
-            conv1=conv(channels, w, 5, bias=True), act1=act(), pool1=nn.MaxPool2d(2),
-            conv2=conv(w, 2 * w, 5, bias=True), act2=act(), pool2=nn.MaxPool2d(2), flatten=nn.Flatten(),
-            dense1=nn.Linear(2 * w * (height // 4) * (width // 4), 16 * w), act3=act(),
-            dense2=nn.Linear(16 * w, outputs),
-        )  # fmt: skip
+        shape = image(self, input_shape, outputs, vocabulary, 4)
+        return _two_and_two(shape, outputs, self.width, self.activation, kernel=5, dense=16 * self.width)
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,17 @@ def _network(
     return named(stem=first, body=body, after=norm_act(last, activation), head=head(last, outputs))
 
 
+def _four_stages(
+    channels: int, w: int, outputs: int, activation: str, *, blocks: int, bias: bool = False, project: bool = False
+) -> nn.Module:
+    """So many basic blocks in each of four stages, whose channels double."""
+    body, last = stages(
+        lambda c, width, stride: _basic(c, width, stride, activation, bias=bias, project=project),
+        w, (w, 2 * w, 4 * w, 8 * w), (blocks,) * 4,
+    )  # fmt: skip
+    return _network(channels, w, body, last, outputs, activation, bias=bias)
+
+
 @dataclass(frozen=True)
 class PreactResNet18:
     """Four stages of two pre-activation blocks, softplus, mean over the image at the end.
@@ -55,11 +66,7 @@ class PreactResNet18:
     def build(self, input_shape: tuple[int, ...], outputs: int, *, vocabulary: int | None = None) -> nn.Module:
         """The network."""
         channels, _, _ = image(self, input_shape, outputs, vocabulary, 8)
-        w = self.width
-        body, last = stages(
-            lambda c, width, stride: _basic(c, width, stride, self.activation), w, (w, 2 * w, 4 * w, 8 * w), (2,) * 4
-        )
-        return _network(channels, w, body, last, outputs, self.activation)
+        return _four_stages(channels, self.width, outputs, self.activation, blocks=2)
 
 
 @dataclass(frozen=True)
@@ -82,12 +89,7 @@ class ResNetTFP:
     def build(self, input_shape: tuple[int, ...], outputs: int, *, vocabulary: int | None = None) -> nn.Module:
         """The network."""
         channels, _, _ = image(self, input_shape, outputs, vocabulary, 8)
-        w = self.width
-        body, last = stages(
-            lambda c, width, stride: _basic(c, width, stride, self.activation, bias=True, project=True),
-            w, (w, 2 * w, 4 * w, 8 * w), (1,) * 4,
-        )  # fmt: skip
-        return _network(channels, w, body, last, outputs, self.activation, bias=True)
+        return _four_stages(channels, self.width, outputs, self.activation, blocks=1, bias=True, project=True)
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,8 @@ def describe_loss_line(runs: Mapping[str, Any]) -> str:
             clauses.append(f"{label}: no data")
             continue
         best = int(np.nanargmin(losses))
+        # The middle of an even grid may be a rounding error away from 0.
+        distances = np.where(np.abs(distances) < 1e-9 * np.nanmax(np.abs(distances)), 0.0, distances)
         clauses.append(
             f"{label}: {number_text(losses[0])} at {number_text(distances[0])}, lowest {number_text(losses[best])} at "
             f"{number_text(distances[best])}, {number_text(losses[-1])} at {number_text(distances[-1])}"

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MEASURES: Mapping[str, str] = {
-    "second_moment_mean": "E[g²] / Var[g], mean over parameters",
-    "second_moment_median": "E[g²] / Var[g], median over parameters",
-    "mean_square_mean": "E[g]² / Var[g], mean over parameters",
-    "mean_square_median": "E[g]² / Var[g], median over parameters",
+    "second_moment_mean": "E[g²] / Var[g],\nmean over parameters",
+    "second_moment_median": "E[g²] / Var[g],\nmedian over parameters",
+    "mean_square_mean": "E[g]² / Var[g],\nmean over parameters",
+    "mean_square_median": "E[g]² / Var[g],\nmedian over parameters",
 }
 _STYLES: tuple[Any, ...] = ("-", (0, (1, 1.5)), (0, (5, 2)), (0, (5, 2, 1, 2)))
 Paths = dict[str, tuple[Numbers, Numbers]]

@@ -21,6 +21,7 @@ from .canvas import (
     whole_ticks,
     write_labels,
     write_legend,
+    write_text,
     write_ticks,
     write_title,
 )
@@ -227,7 +228,11 @@ def plot_layers(
     median, low, high = (_of_rows(rows, f"std_ratio_{name}") for name in ("median", "min", "max"))
     left.hlines(places, low, high, color=chosen.colour(0), linewidth=1.2, alpha=0.7)
     left.plot(median, places, color=chosen.colour(0), marker="o", markersize=6, linestyle="none")
-    right.barh(places, _of_rows(rows, "kl_per_weight"), color=chosen.colour(1), height=0.6)
+    divergences = _of_rows(rows, "kl_per_weight")
+    right.barh(places, divergences, color=chosen.colour(1), height=0.6)
+    if not len(finite(divergences)):  # a bank of draws has no density
+        write_text(right, 0.5, 0.5, "KL unknown", chosen, ha="center", va="center", transform=right.transAxes)
+        right.set_xticks([])
     known = finite(np.concatenate([median, low, high]))
     if len(known) and known.min() > 0 and known.max() > 10 * known.min():
         left.set_xscale("log")
@@ -243,11 +248,11 @@ def layers_size(report: Any) -> Size:
 
 def describe_layers(report: Any) -> str:
     """Std ratio and KL of each layer."""
-    clauses = [
-        f"{row.text('layer', '')}: std ratio {number_text(row.number('std_ratio_median'))}, KL "
-        f"{number_text(row.number('kl_per_weight'))} nats per weight"
-        for row in _layers(report)
-    ]
+    clauses = []
+    for row in _layers(report):
+        divergence = row.number("kl_per_weight")
+        known = "unknown" if divergence is None else f"{number_text(divergence)} nats per weight"
+        clauses.append(f"{row.text('layer', '')}: std ratio {number_text(row.number('std_ratio_median'))}, KL {known}")
     return f"Layers; {listed(clauses)}." if clauses else "Layers without data."
 
 

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
 _LABELS: Mapping[str, str] = {
-    "total": "objective (nats per example)",
-    "nll": "NLL (nats per example, as trained on)",
-    "kl": "KL; of a point -log prior (nats)",
+    "total": "objective\n(nats per example)",
+    "nll": "NLL as trained on\n(nats per example)",
+    "kl": "KL; of a point\n-log prior (nats)",
     "accuracy": "accuracy",
-    "rmse": "RMSE (targets as trained on)",
+    "rmse": "RMSE\n(targets as trained on)",
     "std_ratio": "posterior std / prior std",
 }
 _TITLES = {"nll": "Negative log likelihood", "kl": "KL to the prior", "accuracy": "Accuracy", "rmse": "RMSE"}

@@ -15,7 +15,7 @@ from .std_forms import StdForm
 
 
 class FactorisedPosterior(Posterior):
-    """q(w) = prod_i N(w_i; mean_i, std_i^2). A family says what its stds are made of: ``std_state`` and ``std_form``."""
+    """q(w) = prod_i N(w_i; mean_i, std_i^2). A family says what stds are made of: ``std_state`` and ``std_form``."""
 
     std_form: ClassVar[StdForm]
 

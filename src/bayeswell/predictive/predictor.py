@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from .. import lifting
 from ..lifting import Saved
+from ..lifting import load as load_saved
+from ..lifting import save as save_model
 from ..types import Inputs
 from .evaluate import predict
 from .predictions import ClassPrediction, RealPrediction
@@ -43,7 +44,7 @@ class Predictor(Saved):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything needed to predict again to a folder; ``bayeswell.load`` brings it back."""
-        lifting.save(path, self.model, self.likelihood)
+        save_model(path, self.model, self.likelihood)
 
 
 def load(
@@ -54,5 +55,5 @@ def load(
     A network of a class of one's own is passed as ``net``: it supplies the code and the structure, its weights do not
     matter. Nothing that is loaded is run.
     """
-    saved = lifting.load(path, net, device=device)
+    saved = load_saved(path, net, device=device)
     return Predictor(saved.model, saved.likelihood)

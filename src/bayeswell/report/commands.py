@@ -11,7 +11,7 @@ from ..experiments import Experiment
 from .reading import RunRecord, mapping
 
 _NAMED = ("method", "data", "model", "likelihood", "ood")
-_FLAGS = {"standardise": ("--standardise", "--raw")}
+_FLAGS = {"standardise": ("--standardise", "--raw"), "diagnose": ("--diagnose", "--no-diagnose")}
 _FILES = ("csv", "npz", "images")
 
 

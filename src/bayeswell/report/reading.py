@@ -12,11 +12,9 @@ from ..errors import FileError
 from ..experiments.comparing import COMPARISON
 from ..experiments.inspecting import INSPECTION, inspection_of
 from ..experiments.places import path_of
+from ..experiments.tracing import RECORDS
 from ..persistence import read_document, read_lines
 from ..training.run_folder import CONFIG, METRICS, RESULT
-
-RECORDS = "records.json"
-"""What a program measured besides: the name of a plot and its record, drawn as they stand."""
 
 
 @dataclass
@@ -129,12 +127,15 @@ def _runs_in(folder: Path, reading: Reading) -> Iterable[tuple[Path, str]]:
             return
         except FileError as error:
             reading.missing.append(str(error))
-    if any((folder / name).exists() for name in (CONFIG, RESULT, METRICS)):
+    if _holds_a_run(folder):
         yield folder, ""
         return
-    for place in sorted(folder.iterdir()):
-        if place.is_dir() and any((place / name).exists() for name in (CONFIG, RESULT, METRICS, INSPECTION)):
-            yield place, ""
+    yield from ((place, "") for place in sorted(folder.iterdir()) if _holds_a_run(place))
+
+
+def _holds_a_run(place: Path) -> bool:
+    """Whether anything of a run is there; what else should be is said to be missing."""
+    return any((place / name).is_file() for name in (CONFIG, RESULT, METRICS, INSPECTION))
 
 
 def _compared(folder: Path, reading: Reading) -> list[tuple[Path, str]]:

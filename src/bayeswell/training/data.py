@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sized
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from ..errors import DataError, SettingError, require_count
+from ..fingerprint import sha256_of
 from ..random import derive_seed, make_generator
 from ..types import Inputs
 
@@ -182,28 +182,6 @@ def _sample_sha256(dataset: Any, examples: int) -> str:
 
 def _has_items(dataset: Any) -> bool:
     return hasattr(dataset, "__getitem__")
-
-
-def sha256_of(value: Any) -> str:
-    """SHA-256 of nested tensors, arrays and plain data."""
-    digest = hashlib.sha256()
-    _feed(digest.update, value)
-    return digest.hexdigest()
-
-
-def _feed(update: Callable[[Any], None], value: Any) -> None:
-    if isinstance(value, Mapping):
-        value = sorted(value.items())
-    if isinstance(value, tuple | list):
-        for part in value:
-            _feed(update, part)
-    elif isinstance(value, Tensor | np.ndarray):
-        tensor = torch.as_tensor(value).detach().cpu().contiguous()
-        update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-        if tensor.numel():
-            update(tensor.reshape(-1).view(torch.uint8).numpy())
-    else:
-        update(repr(value).encode())
 
 
 def usual_batch_size(examples: int) -> int:

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from ..errors import BayeswellWarning, CompositionError, NetworkError, SettingError, require_count
+from ..fingerprint import sha256_of
 from ..lifting import BayesianModule, Where
 from ..methods import Method, assemble, find_method
 from ..metrics.chains import ChainReport
@@ -22,7 +23,7 @@ from ..predictive.predictor import Predictor
 from ..random import derive_seed, make_generator
 from ..types import Inputs
 from .chains import function_space_report
-from .data import Augment, Batches, as_batches, dtype_of, first_examples, sha256_of
+from .data import Augment, Batches, TensorBatches, as_batches, dtype_of, first_examples
 from .early_stopping import KeepBest
 from .ending import final_model
 from .engine import Devices, Engine
@@ -122,23 +123,22 @@ def fit(
     engine = Engine(where_to)
     run_folder = folder if isinstance(folder, RunFolder) or folder is None else RunFolder(folder, resume=resume)
     plan = _Plan(net, batches, chosen, likelihood, epochs, seed, where, accumulate, engine)
-    if run_folder is not None:
-        described = plain_settings(
-            chosen, likelihood, net, batches.fingerprint(),
-            epochs=epochs, batch_size=batch_size, seed=seed, where=where, accumulate=accumulate,
-            validation=None if validation is None else sha256_of(validation), early_stopping=best, augment=augment,
-            precision=where_to.precision, ranks=engine.ranks, device=engine.device.type,
-        )  # fmt: skip
-        if engine.rank == 0:
-            run_folder.open(described)
-        with engine.watched():
-            engine.wait()
     watchers: list[Callback] = [*callbacks]
     if watch is not None:
         watchers.append(_Watch(watch))
     with ExitStack() as stack:
         if run_folder is not None:
             stack.callback(run_folder.close)
+            described = plain_settings(
+                chosen, likelihood, net, batches.fingerprint(),
+                epochs=epochs, batch_size=batch_size, seed=seed, where=where, accumulate=accumulate,
+                validation=None if validation is None else sha256_of(validation), early_stopping=best, augment=augment,
+                precision=where_to.precision, ranks=engine.ranks, device=engine.device.type,
+            )  # fmt: skip
+            if engine.rank == 0:
+                run_folder.open(described)
+            with engine.watched():
+                engine.wait()
         if wants_progress(progress) and engine.rank == 0:
             watchers.append(stack.enter_context(closing(ProgressBar())))
         return _fit_members(plan, validate, best, watchers, run_folder)
@@ -263,10 +263,9 @@ def _validation(
     if held_out is None:
         return None, None
     pairs = as_batches(held_out, 1, dtype)
-    inputs, targets = getattr(pairs, "inputs", None), getattr(pairs, "targets", None)
-    if targets is None:
+    if not isinstance(pairs, TensorBatches):
         raise SettingError("validation must be (inputs, targets) as tensors or arrays")
-    return validation_on(inputs, targets, draws=10), best
+    return validation_on(pairs.inputs, pairs.targets, draws=10), best
 
 
 class _Watch(Callback):

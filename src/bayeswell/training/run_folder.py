@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -32,7 +33,10 @@ CONFIG, METRICS, RESULT, MODEL, CHECKPOINTS = "config.json", "metrics.jsonl", "r
 
 
 class RunFolder:
-    """The files of one run. ``problem`` is kept with the settings: what a command needs to make the run again."""
+    """The files of one run. ``problem`` is kept with the settings: what a command needs to make the run again.
+
+    ``is_new`` says, after ``open``, that there was no run here before.
+    """
 
     def __init__(
         self,
@@ -49,6 +53,7 @@ class RunFolder:
         self.resume, self.force = resume, force
         self.checkpoint_steps, self.checkpoint_seconds = checkpoint_steps, checkpoint_seconds
         self.checkpoints = Checkpoints(self.path / CHECKPOINTS)
+        self.is_new = False
         self._lease: Lease | None = None
 
     def open(self, settings: Mapping[str, JSON]) -> None:
@@ -63,10 +68,15 @@ class RunFolder:
             raise
 
     def _open(self, settings: Mapping[str, JSON]) -> None:
-        if self.path.is_dir():
-            self._lock()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileError(f"cannot make the folder {str(self.path)!r}: {error.strerror or error}") from error
+        self._lock()
+        # Looked at with the lock in hand: another process may have begun a run here while we waited for it.
+        self.is_new = not (self.path / CONFIG).exists()
         wanted = {**settings, "problem": self.problem}
-        if (self.path / CONFIG).exists():
+        if not self.is_new:
             if not self.resume:
                 raise FileError(
                     f"{str(self.path)!r} already holds a run; go on with it (resume=True, or `bayeswell resume`), or "
@@ -79,13 +89,8 @@ class RunFolder:
             if changes:
                 write_document(self.path / CONFIG, wanted)
             return
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileError(f"cannot make the folder {str(self.path)!r}: {error.strerror or error}") from error
         if any(not entry.name.startswith(".") for entry in self.path.iterdir()):
             raise FileError(f"{str(self.path)!r} is not empty and holds no run; choose another folder")
-        self._lock()
         write_document(self.path / CONFIG, wanted)
 
     def close(self) -> None:
@@ -93,6 +98,14 @@ class RunFolder:
         if self._lease is not None:
             self._lease.give_back()
             self._lease = None
+
+    def undo(self) -> None:
+        """Take back what ``open`` has made, unless there was a run before: the place is free again."""
+        if self.is_new:
+            with contextlib.suppress(OSError):
+                for name in (CONFIG, LOCK):
+                    (self.path / name).unlink(missing_ok=True)
+                self.path.rmdir()
 
     def _lock(self) -> None:
         """Hold the folder. A killed run's workers may outlive it by seconds, so there is some patience."""

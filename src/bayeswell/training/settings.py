@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..fingerprint import sha256_of
 from ..methods import Method
 from ..persistence import JSON
 from ..version import __version__
-from .data import sha256_of
 
 _FORMAT = 1
 
