@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import bayeswell as bw
+from bayeswell import native
 from bayeswell.errors import CompositionError, SettingError
 from bayeswell.optimizers import parameter_groups
 from bayeswell.optimizers.ivon import IVON, IVONOptimizer
@@ -207,6 +208,51 @@ def test_returns_to_the_prior_without_information(temperature: float) -> None:
         optimizer.step()
     torch.testing.assert_close(model.posterior.std_vector(), model.prior.std_vector(), rtol=1e-9, atol=0)
     assert float(model.posterior.mean_vector().detach().abs().max()) < 1e-6
+
+
+# Compiled and by torch's operations.
+
+
+@pytest.mark.skipif(not native.available(), reason="the compiled formulas are not installed")
+@pytest.mark.parametrize("clip", [None, 0.02])
+def test_compiled_steps_are_those_of_torch(clip: float | None) -> None:
+    """In float32, on vectors long enough for several threads, with stds that move by a factor."""
+    size, generator = 40_001, bw.make_generator(5)
+    gradients, noise = torch.randn(2, 12, size, generator=generator)
+    prior_variance = 0.5 + torch.rand(size, generator=generator)
+
+    def finish() -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        mean, log_std = nn.Parameter(torch.linspace(-1, 1, size)), nn.Parameter(torch.full((size,), -2.0))
+        groups = [{"name": "means", "params": [mean]}, {"name": "stds", "params": [log_std]}]
+        optimizer = IVONOptimizer(groups, 1 / prior_variance, 31, 0.13, 0.8, 0.9, 0.7, clip, 0.4)
+        before = log_std.detach().clone()
+        for gradient, eps in zip(gradients, noise, strict=True):
+            mean.grad = 0.3 * gradient
+            log_std.grad = 0.3 * gradient * eps * log_std.detach().exp()
+            optimizer.step()
+        assert float((log_std.detach() - before).abs().max()) > 0.3
+        return mean.detach(), log_std.detach(), optimizer.state[mean]
+
+    found = finish()
+    with native.disabled():
+        expected = finish()
+    torch.testing.assert_close(found[:2], expected[:2], rtol=2e-5, atol=1e-5)
+    for key, value in expected[2].items():
+        torch.testing.assert_close(found[2][key], value, rtol=2e-5, atol=1e-6, msg=key)
+
+
+@pytest.mark.skipif(not native.available(), reason="the compiled formulas are not installed")
+def test_compiled_steps_hide_no_nan() -> None:
+    mean, log_std = nn.Parameter(torch.zeros(300)), nn.Parameter(torch.full((300,), -2.0))
+    groups = [{"name": "means", "params": [mean]}, {"name": "stds", "params": [log_std]}]
+    optimizer = IVONOptimizer(groups, torch.tensor(2.0), 31, 0.13, 0.8, 0.9, None, 0.5, 1.0)
+    mean.grad, log_std.grad = torch.ones(300), torch.ones(300)
+    log_std.grad[3], log_std.grad[4] = math.nan, 1e30
+    optimizer.step()
+    assert bool(mean.isnan()[3])
+    assert bool(log_std.isnan()[3])
+    assert float(log_std.detach()[4]) == -math.inf
+    assert int(log_std.isfinite().sum()) == 298
 
 
 # State, and the parameters that have no posterior.

@@ -173,6 +173,8 @@ def likelihood_without_square(patch: Patch) -> None:
 def penalty_without_square(patch: Patch) -> None:
     """The estimators that ask for a std square the root of it: sqrt(std)^2 = std where the variance belongs."""
     patch.setattr(FactorisedPosterior, "std_vector", lambda self: self.stds()[0].sqrt())
+    patch.setattr(FactorisedPosterior, "variance_vector", lambda self: self.stds()[0])
+    patch.setattr(FactorisedPosterior, "scaled_square_sum", lambda self, v: (self.stds()[0] * v.square()).sum())
 
 
 def full_entropy_halved(patch: Patch) -> None:

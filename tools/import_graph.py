@@ -25,7 +25,7 @@ LEVELS: Mapping[int, tuple[str, ...]] = {
         "composition",
         "errors",
         "fingerprint",
-        "kernels",
+        "native",
         "random",
         "registry",
         "schedules",

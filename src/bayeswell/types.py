@@ -127,6 +127,14 @@ class Posterior(nn.Module):
         """(P,): marginal standard deviation of each weight."""
         raise NotImplementedError
 
+    def variance_vector(self) -> Tensor:
+        """(P,): marginal variances; may be for first derivatives only."""
+        return self.std_vector().square()
+
+    def scaled_square_sum(self, values: Tensor) -> Tensor:
+        """sum_i (std_i values_i)^2 for a (P,) vector; may be for first derivatives only."""
+        return (self.std_vector() * values).square().sum()
+
     def sample(self, noise: Tensor) -> Tensor:
         """(D, noise_size) standard normal noise -> (D, P) reparameterised draws."""
         raise NotImplementedError

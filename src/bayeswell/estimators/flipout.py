@@ -62,8 +62,12 @@ class Flipout:
         """One pass with fresh signs around one weight draw."""
         assert weights is not None
         mean = model.posterior.mean_vector()
-        drawn, means = model.layout.unflatten(weights), model.layout.unflatten(mean)
-        offsets = model.layout.unflatten(weights - mean)
+        means, offsets = model.layout.unflatten(mean), model.layout.unflatten(weights - mean)
+        layers = list(model.linear_layers.values())
+        # Views of the draw for whoever reads a weight elsewhere; sums for the few that are read for certain, since the
+        # derivative of a view among many is as long as all of them.
+        drawn, replaced = model.layout.unflatten(weights), {layer.weight for layer in layers}
+        drawn |= {name: means[name] + offsets[name] for name in means if name not in replaced}
         count = first_axis(inputs) if examples is None else examples
         signs: dict[tuple[str, tuple[int, ...]], Tensor] = {}
 
@@ -82,7 +86,7 @@ class Flipout:
             offset_part = layer.op(flipped_inputs, offsets[layer.weight], None, *extra, **named)
             return torch.addcmul(mean_part, offset_part, signs_for(layer, "out", mean_part, mean_part.shape[axis]))
 
-        with replaced_forwards(list(model.linear_layers.values()), flipped):
+        with replaced_forwards(layers, flipped):
             return model.call(drawn, inputs)
 
     def expected_nll(

@@ -61,24 +61,23 @@ class LocalReparameterization:
         """One pass with fresh pre-activation noise."""
         layout = model.layout
         means = layout.unflatten(model.posterior.mean_vector() if weights is None else weights)
-        stds = layout.unflatten(model.posterior.std_vector())
+        variances = layout.unflatten(model.posterior.variance_vector())
         layers = list(model.linear_layers.values())
         silent = {layer.name for layer in layers}
 
         def pre_activation(layer: LinearLayer, x: Tensor, *extra: Any, **named: Any) -> Tensor:
             silent.discard(layer.name)
             bias = means[layer.bias] if layer.bias else layer.module.bias
-            bias_variance = stds[layer.bias].square() if layer.bias else None
+            bias_variance = variances[layer.bias] if layer.bias else None
             mean = layer.op(x, means[layer.weight], bias, *extra, **named)
-            variance = layer.op(x.square(), stds[layer.weight].square(), bias_variance, *extra, **named)
-            # The floor gives the square root a finite slope where an input is all zero.
-            std = variance.clamp_min(torch.finfo(variance.dtype).tiny).sqrt()
-            return torch.addcmul(mean, std, standard_normal(mean.shape, like=mean, generator=generator))
+            variance = layer.op(x.square(), variances[layer.weight], bias_variance, *extra, **named)
+            noise = standard_normal(mean.shape, like=mean, generator=generator)
+            sampled: Tensor = _LocalDraw.apply(mean, variance, noise)[0]
+            return sampled
 
         # A weight that someone reads past its layer's forward would be used without noise: NaN tells.
-        unreadable = {
-            name: means[name].new_full((), float("nan")).expand(means[name].shape) for name in linear_names(model)
-        }
+        nothing = model.posterior.mean_vector().new_full((), float("nan"))
+        unreadable = {name: nothing.expand(means[name].shape) for name in linear_names(model)}
         with replaced_forwards(layers, pre_activation):
             outputs = model.call({**means, **unreadable}, inputs)
         if any_nan(outputs) and not any_nan(_at_readable_weights(model, means, layers, pre_activation, inputs)):
@@ -117,6 +116,29 @@ class LocalReparameterization:
     def cost(self) -> float:
         """In forward passes."""
         return 6.0 * self.draws
+
+
+class _LocalDraw(torch.autograd.Function):
+    """mean + sqrt(variance) noise; a variance of zero (an input that is all zero) passes no gradient."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(mean: Tensor, variance: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        least = torch.finfo(variance.dtype).tiny
+        std = variance.clamp_min(least).sqrt()
+        slope = (noise / std).mul(0.5).masked_fill(variance <= least, 0)
+        return torch.addcmul(mean, std, noise), slope
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.save_for_backward(output[1])
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, of_drawn: Tensor, of_slope: Tensor) -> tuple[Tensor, Tensor, None]:
+        (slope,) = ctx.saved_tensors
+        return of_drawn, of_drawn * slope, None
 
 
 def _at_readable_weights(

@@ -12,9 +12,12 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..errors import SettingError, nearest, require_between, require_count
+from ..layers import convolve, shape_of
+from ..native import transformed
 from ..random import random_signs
 from ..tree import Site
-from ..types import FACTORISED, BayesianModel, Estimate, Inputs, Likelihood, Progress
+from ..types import FACTORISED, BayesianModel, Estimate, Inputs, Likelihood, LinearLayer, Progress
+from .by_layer import replaced_forwards
 
 _CURVATURES = ("fisher_labels", "fisher_reparameterised", "hessian")
 _PIECEWISE_LINEAR = (
@@ -75,8 +78,18 @@ class VariationalLaplace:
         examples: int | None = None,
     ) -> Any:
         """The network at the posterior mean."""
+        shapes = {name: shape_of(layer.module) for name, layer in model.linear_layers.items()}
+        convolutions = [layer for name, layer in model.linear_layers.items() if shapes[name] is not None]
+
+        def twice_differentiable(layer: LinearLayer, x: Tensor) -> Tensor:
+            shape = shapes[layer.name]
+            weight, bias = layer.module.weight, layer.module.bias
+            if shape is None or x.dim() != layer.spatial_dims + 2 or transformed():
+                return layer.op(x, weight, bias)
+            return convolve(x, weight, bias, shape)
+
         # The fused attention kernels have no second derivative.
-        with sdpa_kernel(SDPBackend.MATH):
+        with sdpa_kernel(SDPBackend.MATH), replaced_forwards(convolutions, twice_differentiable):
             return model.call(model.layout.unflatten(model.posterior.mean_vector()), inputs)
 
     def expected_nll(
@@ -113,8 +126,9 @@ class VariationalLaplace:
         count = math.ceil(self.fraction * len(targets))
         if count < len(targets):
             outputs, targets = self.forward(model, None, _first(inputs, count), generator), targets[:count]
-        mean, std = model.posterior.mean_vector(), model.posterior.std_vector()
+        mean = model.posterior.mean_vector()
         if self.curvature == "hessian":
+            std = model.posterior.std_vector()
             direction = std * random_signs(std.shape, like=std, generator=generator)
             (gradient,) = torch.autograd.grad(likelihood.nll(outputs, targets).mean(), mean, create_graph=True)
             (product,) = torch.autograd.grad((gradient * direction).sum(), mean, create_graph=True)
@@ -126,7 +140,7 @@ class VariationalLaplace:
         else:
             root = likelihood.curvature_root(outputs, generator)
             (gradient,) = torch.autograd.grad(outputs, mean, grad_outputs=root, create_graph=True)
-        return 0.5 / len(targets) * (std * gradient).square().sum()
+        return 0.5 / len(targets) * model.posterior.scaled_square_sum(gradient)
 
     def explain(self, model: BayesianModel, site: Site) -> str:
         """For ``describe()``."""

@@ -30,6 +30,14 @@ class ShiftedPosterior(Posterior):
         """(P,): as before."""
         return self.base.std_vector()
 
+    def variance_vector(self) -> Tensor:
+        """(P,): as before."""
+        return self.base.variance_vector()
+
+    def scaled_square_sum(self, values: Tensor) -> Tensor:
+        """As before."""
+        return self.base.scaled_square_sum(values)
+
     def sample(self, noise: Tensor) -> Tensor:
         """The same draws, moved."""
         return self.base.sample(noise) + self._offset

@@ -1,14 +1,17 @@
 """What the library knows of layer kinds: which are linear in their weight, and how their units are wired."""
 
 from .attention import without_fused_attention
+from .convolution import convolve, shape_of
 from .linear import find_linear_layers, is_linear_layer
 from .wiring import NORMALISATION_LAYERS, Wiring, wiring_of
 
 __all__ = [
     "NORMALISATION_LAYERS",
     "Wiring",
+    "convolve",
     "find_linear_layers",
     "is_linear_layer",
+    "shape_of",
     "wiring_of",
     "without_fused_attention",
 ]

@@ -22,6 +22,7 @@ from ..priors import FlatPrior, PriorChoice, lay_out
 from ..types import POINT, PREDICTIONS, SAMPLED, Estimator, Inputs, Posterior, PosteriorPart
 from .description import Description, Row
 from .dropout import DrawnDropout, draw_masks
+from .stacked import Stack, find_stack
 from .swapping import Slots, forget_weights, keep_padding, padded_embeddings, with_padding
 from .where import Selection, Where, select
 
@@ -69,6 +70,10 @@ class BayesianModule(nn.Module):
 
     def call(self, weights: Mapping[str, Tensor], inputs: Inputs) -> Any:
         """The network's outputs with these tensors as its Bayesian parameters."""
+        return self._call(self.net, weights, inputs)
+
+    def _call(self, part: nn.Module, weights: Mapping[str, Tensor], inputs: Inputs) -> Any:
+        """The outputs of the network, or of some of its modules, with these tensors as its Bayesian parameters."""
         args, kwargs = _unpack(inputs)
         if self._padded:
             weights = {**weights, **{name: with_padding(weights[name], owner) for name, owner in self._padded.items()}}
@@ -78,7 +83,7 @@ class BayesianModule(nn.Module):
             with self._slots.filled(weights) as others, without_fused_attention() if self._drops else nullcontext():
                 if others:
                     return functional_call(self.net, others, args, kwargs)
-                return self.net(*args, **kwargs)
+                return part(*args, **kwargs)
         finally:
             forget_weights(self._recurrent)
 
@@ -87,6 +92,14 @@ class BayesianModule(nn.Module):
         for tensors in self.posterior.draws(count, generator):
             kept = {name: with_padding(tensors[name], owner) for name, owner in self._padded.items()}
             yield {**tensors, **kept, **draw_masks(self.net, generator)}
+
+    def stack(self) -> Stack | None:
+        """How to run several draws at once, for predictions in evaluation mode; None where each has to go alone."""
+        changed = type(self).call is not BayesianModule.call or "call" in vars(self)
+        has_extras = isinstance(self.posterior, EmpiricalPosterior) and bool(self.posterior.extra_names)
+        if changed or self._drops or has_extras:
+            return None
+        return find_stack(self.net, self.layout.size, self._call)
 
     def useful_draws(self, count: int) -> int:
         """How many of ``count`` draws say something new: one of a point, each member of a bank once, else all."""

@@ -8,8 +8,10 @@ another device or dtype, vmap, a network that is being compiled. ``BAYESWELL_NAT
 from __future__ import annotations
 
 import ctypes
+import math
 import os
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -34,10 +36,22 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "slopes": (None, [_int, *[_pointer] * 4, _count, *[_pointer] * 4]),
     "variance": (None, [_int, _pointer, _pointer]),
     "variance_slope": (None, [_int, _pointer, _pointer, _pointer]),
+    "weighted_squares": (_double, [_int, _pointer, _pointer]),
+    "weighted_squares_slopes": (None, [_int, *[_pointer] * 5]),
+    "tied_draw_and_kl": (_double, [_pointer, _pointer, _count, _count, *[_pointer] * 3, _count, _pointer]),
+    "tied_slopes": (None, [_pointer, _pointer, _count, _count, *[_pointer] * 3, _count, *[_pointer] * 5]),
     "langevin": (_double, [_key, _pointer, _pointer, _pointer, _number, _number]),
-    "adabound": (None, [*[_pointer] * 5, *[_number] * 7]),
+    "adabound": (None, [*[_pointer] * 5, _number, _double, _double, *[_number] * 4]),
     "sum_of_squares": (_double, [_pointer]),
     "moving_average": (_double, [_pointer, _pointer, _number, _number]),
+    "magnitude": (_double, [_pointer] * 3),
+    "langevin_step": (None, [_int, _key, *[_pointer] * 2, *[_number] * 2]),
+    "hamiltonian_step": (None, [_int, _key, _int, *[_pointer] * 3, *[_number] * 3]),
+    "preconditioned_step": (None, [_int, _key, *[_pointer] * 3, *[_number] * 6]),
+    "bounded_step": (None, [_pointer, _pointer, _int, *[_number] * 8]),
+    "gradient_norms": (None, [_pointer, _pointer, *[_number] * 3, _pointer]),
+    "momentum_step": (None, [_pointer, _pointer, *[_number] * 6]),
+    "newton_step": (None, [*[_pointer] * 8, *[_number] * 6]),
 }
 
 
@@ -81,19 +95,28 @@ def available() -> bool:
     return _Switch.on and _library() is not None
 
 
+def transformed() -> bool:
+    """Whether code is being compiled, or runs inside vmap or a grad transform: these need to see every operation."""
+    return torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def transformed() -> bool:
+    """Whether this runs inside vmap, grad or another transform of torch.func, which needs to see every operation."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
 def takes(*tensors: Tensor | None) -> bool:
     """Whether the compiled formulas can read these: plain, dense float32 vectors in the memory of the CPU."""
-    if not _Switch.on or torch.compiler.is_compiling() or _library() is None:
-        return False
-    # Inside vmap and grad transforms the transforms need to see every operation.
-    if torch._C._functorch.peek_interpreter_stack() is not None:
+    if not _Switch.on or transformed() or _library() is None:
         return False
     return all(
         tensor is None
         or (
             tensor.dtype == torch.float32
-            and tensor.device.type == "cpu"
+            and tensor.is_cpu
+            and tensor.layout is torch.strided
             and tensor.is_contiguous()
+            and not tensor._is_zerotensor()  # zeros without memory, of forward-mode differentiation
             and type(tensor) in (Tensor, nn.Parameter)
         )
         for tensor in tensors
@@ -107,7 +130,7 @@ def _call(name: str, elements: int, *arguments: Any) -> Any:
 
 def normals(key: int, size: int) -> Tensor:
     """(size,) standard normal numbers, a function of the 64-bit key alone."""
-    out = torch.empty(size)
+    out = torch.empty(size, dtype=torch.float32, device="cpu")
     _call("normals", size, key, out)
     return out
 
@@ -120,10 +143,16 @@ def fresh_draw(form: int, key: int, mean: Tensor, state: Tensor) -> Tensor:
 
 
 def draw_and_kl(
-    form: int, mean: Tensor, state: Tensor, noise: Tensor | None, inverse_variance: Tensor
+    form: int,
+    mean: Tensor,
+    state: Tensor,
+    noise: Tensor | None,
+    inverse_variance: Tensor,
+    weights: Tensor | None = None,
 ) -> tuple[Tensor | None, float]:
-    """w = m + s noise (None without noise), and sum [h (m^2 + s^2) / 2 - log s]."""
-    weights = None if noise is None else torch.empty_like(mean)
+    """w = m + s noise (None without noise), and sum [h (m^2 + s^2) / 2 - log s]; into ``weights`` if given."""
+    if noise is not None and weights is None:
+        weights = torch.empty_like(mean)
     stride = int(inverse_variance.dim() > 0)
     kl = _call("draw_and_kl", mean.numel(), form, mean, state, noise, inverse_variance, stride, weights)
     return weights, kl
@@ -137,9 +166,10 @@ def slopes(
     inverse_variance: Tensor,
     of_weights: Tensor | None,
     of_kl: Tensor | None,
+    into: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of mean and state for ``draw_and_kl``, from those of its two results."""
-    of_mean, of_state = torch.empty_like(mean), torch.empty_like(mean)
+    """The gradients of mean and state for ``draw_and_kl``, from those of its two results; ``into`` these if given."""
+    of_mean, of_state = into or (torch.empty_like(mean), torch.empty_like(mean))
     stride = int(inverse_variance.dim() > 0)
     given = (form, mean, state, noise, inverse_variance, stride, of_weights, of_kl, of_mean, of_state)
     _call("slopes", mean.numel(), *given)
@@ -158,6 +188,46 @@ def variance_slope(form: int, of_variance: Tensor, state: Tensor) -> Tensor:
     out = torch.empty_like(state)
     _call("variance_slope", state.numel(), form, of_variance, state, out)
     return out
+
+
+def weighted_squares(form: int, state: Tensor, values: Tensor) -> float:
+    """sum (s values)^2."""
+    return float(_call("weighted_squares", values.numel(), form, state, values))
+
+
+def weighted_squares_slopes(form: int, state: Tensor, values: Tensor, of_sum: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of state and values for ``weighted_squares``."""
+    of_state, of_values = torch.empty_like(state), torch.empty_like(values)
+    _call("weighted_squares_slopes", values.numel(), form, state, values, of_sum, of_state, of_values)
+    return of_state, of_values
+
+
+def tied_draw_and_kl(
+    left: Tensor, right: Tensor, mean: Tensor, noise: Tensor | None, inverse_variance: Tensor, weights: Tensor | None
+) -> float:
+    """As ``draw_and_kl`` for a matrix of stds left (m, k) @ right (k, n); ``weights`` is written to."""
+    rank, columns = right.shape
+    given = (left, right, rank, columns, mean, noise, inverse_variance, int(inverse_variance.dim() > 0), weights)
+    return float(_call("tied_draw_and_kl", mean.numel(), *given))
+
+
+def tied_slopes(
+    left: Tensor,
+    right: Tensor,
+    mean: Tensor,
+    noise: Tensor | None,
+    inverse_variance: Tensor,
+    of_weights: Tensor | None,
+    of_kl: Tensor | None,
+    of_mean: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """The gradients of left and right for ``tied_draw_and_kl``; ``of_mean`` is written to."""
+    rank, columns = right.shape
+    of_left, of_right = torch.empty_like(left), torch.empty_like(right)
+    stride = int(inverse_variance.dim() > 0)
+    given = (left, right, rank, columns, mean, noise, inverse_variance, stride, of_weights, of_kl)
+    _call("tied_slopes", mean.numel(), *given, of_mean, of_left, of_right)
+    return of_left, of_right
 
 
 def langevin(key: int, weights: Tensor, grads: Tensor, rate: float, scale: float) -> tuple[Tensor, float]:
@@ -193,3 +263,81 @@ def sum_of_squares(values: Tensor) -> float:
 def moving_average(averages: Tensor, values: Tensor, keep: float, gain: float) -> float:
     """averages <- keep averages + gain values, in place; |averages|^2 comes back."""
     return float(_call("moving_average", averages.numel(), averages, values, keep, gain))
+
+
+def magnitude(*tensors: Tensor | None) -> float:
+    """The sum of |x| over up to three tensors of one size: not finite if a number is not."""
+    first, *others = (tensor for tensor in tensors if tensor is not None)
+    second, third = [*others, None, None][:2]
+    return float(_call("magnitude", first.numel(), first, second, third))
+
+
+def langevin_step(key: int | None, weights: Tensor, grads: Tensor, rate: float, scale: float) -> None:
+    """weights += scale normals(key) - rate grads, in place; without noise if the key is None."""
+    _call("langevin_step", weights.numel(), key is not None, key or 0, weights, grads, rate, scale)
+
+
+def hamiltonian_step(
+    key: int | None, weights: Tensor, grads: Tensor, velocity: Tensor, *,
+    split: bool, momentum: float, rate: float, scale: float,
+) -> None:  # fmt: skip
+    """A step of SGHMC in place: Euler's, or that of BAOAB if ``split``; without noise if the key is None."""
+    given = (key is not None, key or 0, split, weights, grads, velocity, momentum, rate, scale)
+    _call("hamiltonian_step", weights.numel(), *given)
+
+
+def preconditioned_step(
+    key: int | None, weights: Tensor, grads: Tensor, squares: Tensor, *,
+    keep: float, gain: float, correction: float, damping: float, rate: float, scale: float,
+) -> None:  # fmt: skip
+    """squares <- keep squares + gain g^2 and a step of pSGLD, in place; without noise if the key is None."""
+    given = (key is not None, key or 0, weights, grads, squares, keep, gain, correction, damping, rate, scale)
+    _call("preconditioned_step", weights.numel(), *given)
+
+
+def bounded_step(
+    weights: list[Tensor], grads: list[Tensor], means: list[Tensor], squares: list[Tensor],
+    largest: list[Tensor] | None, *,
+    decay: float, betas: tuple[float, float], eps: float, floor: float, ceiling: float, rate: float,
+) -> None:  # fmt: skip
+    """A step of AdaBound of many tensors in place, with denominators clipped to [floor, ceiling]."""
+    columns = (weights, grads, means, squares, *([] if largest is None else [largest]))
+    # Differences from 1 are taken here: in single precision 1 - 0.999 has only five right digits.
+    numbers = (decay, 1 - betas[0], betas[1], 1 - betas[1], eps, floor, ceiling, rate)
+    _call_many("bounded_step", columns, largest is not None, *numbers)
+
+
+def gradient_norms(
+    weights: list[Tensor], grads: list[Tensor], averages: list[Tensor], *, decay: float, keep: float, gain: float
+) -> tuple[float, float]:
+    """|g| and |keep averages + gain g| over many tensors, with g = grads + decay weights."""
+    squares = array("d", (0.0, 0.0))
+    _call_many("gradient_norms", (weights, grads, averages), decay, keep, gain, squares.buffer_info()[0])
+    return math.sqrt(squares[0]), math.sqrt(squares[1])
+
+
+def momentum_step(
+    weights: list[Tensor], grads: list[Tensor], averages: list[Tensor], buffers: list[Tensor], *,
+    decay: float, keep: float, gain: float, momentum: float, shrink: float, rate: float,
+) -> None:  # fmt: skip
+    """Of many tensors in place, with g = grads + decay weights: averages <- keep averages + gain g;
+    buffers <- momentum buffers + shrink g; weights -= rate buffers. Without momentum buffers stay as they are.
+    """
+    columns = (weights, grads, averages, buffers)
+    _call_many("momentum_step", columns, decay, keep, gain, momentum, shrink, rate)
+
+
+def newton_step(
+    mean: Tensor, of_mean: Tensor, log_std: Tensor, of_log_std: Tensor, precision: Tensor, momentum: Tensor,
+    decay: Tensor, scale: Tensor, *, ess: float, rate: float, gain: float, correction: float, clip: float, lr: float,
+) -> None:  # fmt: skip
+    """A step of IVON in place."""
+    vectors = (mean, of_mean, log_std, of_log_std, precision, momentum, decay, scale)
+    _call("newton_step", mean.numel(), *vectors, ess, rate, gain, correction, clip, lr)
+
+
+def _call_many(name: str, columns: Sequence[list[Tensor]], *numbers: float) -> None:
+    """One call for many tensors: lists of those that are weights, of those that are gradients, ..., in one order."""
+    sizes = array("q", [tensor.numel() for tensor in columns[0]])
+    pointers = array("Q", [tensor.data_ptr() for column in columns for tensor in column])
+    _call(name, len(sizes), pointers.buffer_info()[0], sizes.buffer_info()[0], *numbers)

@@ -237,6 +237,104 @@ void variance_slope(const float* of_variance, const float* state, float* out, in
     }
 }
 
+template <int form>
+double weighted_squares(const float* state, const float* values, int64_t first, int64_t last) {
+    double total = 0;
+    FOR_BLOCKS
+        float part = 0;
+#pragma omp simd reduction(+ : part)
+        for (int64_t i = at; i < stop; ++i) {
+            const float product = std_of<form>(state[i]) * values[i];
+            part += product * product;
+        }
+        total += part;
+    }
+    return total;
+}
+
+template <int form>
+void weighted_squares_slopes(const float* state, const float* values, float of_sum, float* of_state, float* of_values,
+                             int64_t first, int64_t last) {
+#pragma omp simd
+    for (int64_t i = first; i < last; ++i) {
+        const float s = std_of<form>(state[i]), v = values[i], flow = 2.0f * of_sum * s * v;
+        of_state[i] = flow * v * slope_of<form>(s);
+        of_values[i] = flow * s;
+    }
+}
+
+// Standard deviations of a matrix as a product of factors: std_ij = sum_k left_ik right_kj, never written to memory.
+
+ALWAYS void tied_stds(const float* left, const float* right, int64_t rank, int64_t columns, int64_t at, int64_t count,
+                      float* stds) {
+    for (int64_t j = 0; j < count; ++j) stds[j] = left[0] * right[at + j];
+    for (int64_t k = 1; k < rank; ++k)
+        for (int64_t j = 0; j < count; ++j) stds[j] += left[k] * right[k * columns + at + j];
+}
+
+double tied_draw_and_kl(const float* left, const float* right, int64_t rank, int64_t columns, const float* mean,
+                        const float* noise, const float* inverse_variance, int64_t stride, float* weights,
+                        int64_t first_row, int64_t last_row) {
+    double total = 0;
+    const float common = stride ? 0.0f : inverse_variance[0];
+    for (int64_t row = first_row; row < last_row; ++row)
+        for (int64_t at = 0; at < columns; at += BLOCK) {
+            const int64_t count = at + BLOCK < columns ? BLOCK : columns - at, base = row * columns + at;
+            float stds[BLOCK], part = 0;
+            tied_stds(left + row * rank, right, rank, columns, at, count, stds);
+#pragma omp simd reduction(+ : part)
+            for (int64_t j = 0; j < count; ++j) {
+                const float m = mean[base + j], s = stds[j], h = stride ? inverse_variance[base + j] : common;
+                if (noise) weights[base + j] = m + s * noise[base + j];
+                part += 0.5f * h * (m * m + s * s) - log_std_of<AS_IT_IS>(s);
+            }
+            total += part;
+        }
+    return total;
+}
+
+template <bool drawn, bool divergent>
+void tied_slopes(const float* left, const float* right, int64_t rank, int64_t columns, const float* mean,
+                 const float* noise, const float* inverse_variance, int64_t stride, const float* of_weights, float of_kl,
+                 float* of_mean, float* of_left, float* of_right, int64_t first_row, int64_t last_row) {
+    const float common = divergent && !stride ? inverse_variance[0] : 0.0f;
+    for (int64_t row = first_row; row < last_row; ++row) {
+        const float* u = left + row * rank;
+        for (int64_t k = 0; k < rank; ++k) of_left[row * rank + k] = 0;
+        for (int64_t at = 0; at < columns; at += BLOCK) {
+            const int64_t count = at + BLOCK < columns ? BLOCK : columns - at, base = row * columns + at;
+            float stds[BLOCK], of_stds[BLOCK];
+            tied_stds(u, right, rank, columns, at, count, stds);
+#pragma omp simd
+            for (int64_t j = 0; j < count; ++j) {
+                const float s = stds[j], g = drawn ? of_weights[base + j] : 0.0f;
+                const float h = divergent ? of_kl * (stride ? inverse_variance[base + j] : common) : 0.0f;
+                float flow = drawn ? g * noise[base + j] : 0.0f;
+                if (divergent) flow += h * s - of_kl * log_slope_of<AS_IT_IS>(s);
+                of_mean[base + j] = divergent ? g + h * mean[base + j] : g;
+                of_stds[j] = flow;
+            }
+            for (int64_t k = 0; k < rank; ++k) {
+                const float* v = right + k * columns + at;
+                float* of_v = of_right + k * columns + at;
+                float part = 0;
+                const float factor = u[k];
+#pragma omp simd reduction(+ : part)
+                for (int64_t j = 0; j < count; ++j) {
+                    part += of_stds[j] * v[j];
+                    of_v[j] += of_stds[j] * factor;
+                }
+                of_left[row * rank + k] += part;
+            }
+        }
+    }
+}
+
+int64_t rows_at_a_time(int64_t rows, int64_t columns) {
+    const int64_t by_size = CHUNK / columns, by_count = (rows + 63) / 64;  // each piece has a column sum of its own
+    return by_size > by_count ? by_size : by_count > 0 ? by_count : 1;
+}
+
 double langevin(uint64_t key, const float* weights, const float* grads, float* out, float rate, float scale,
                          int64_t first, int64_t last) {
     double total = 0;
@@ -255,13 +353,16 @@ double langevin(uint64_t key, const float* weights, const float* grads, float* o
 }
 
 void adabound(float* weights, const float* grads, float* means, float* squares, float* largest, float decay,
-                       float keep1, float keep2, float eps, float floor, float ceiling, float rate, int64_t first,
+                       double beta1, double beta2, float eps, float floor, float ceiling, float rate, int64_t first,
                        int64_t last) {
+    // 1 - 0.999 in single precision has only five right digits.
+    const float gain1 = static_cast<float>(1.0 - beta1), gain2 = static_cast<float>(1.0 - beta2);
+    const float keep2 = static_cast<float>(beta2);
 #pragma omp simd
     for (int64_t i = first; i < last; ++i) {
         const float g = grads[i] + decay * weights[i];
-        const float m = means[i] + (1.0f - keep1) * (g - means[i]);
-        const float v = keep2 * squares[i] + (1.0f - keep2) * (g * g);
+        const float m = means[i] + gain1 * (g - means[i]);
+        const float v = keep2 * squares[i] + gain2 * (g * g);
         means[i] = m;
         squares[i] = v;
         float top = v;
@@ -300,6 +401,191 @@ double moving_average(float* averages, const float* values, float keep, float ga
         total += part;
     }
     return total;
+}
+
+// Sum of the magnitudes: finite and small only if all numbers are.
+template <int arrays>
+double magnitude(const float* a, const float* b, const float* c, int64_t first, int64_t last) {
+    double total = 0;
+    FOR_BLOCKS
+        float part = 0;
+#pragma omp simd reduction(+ : part)
+        for (int64_t i = at; i < stop; ++i) {
+            float here = std::fabs(a[i]);
+            if (arrays > 1) here += std::fabs(b[i]);
+            if (arrays > 2) here += std::fabs(c[i]);
+            part += here;
+        }
+        total += part;
+    }
+    return total;
+}
+
+template <bool noisy>
+void langevin_step(uint64_t key, float* weights, const float* grads, float rate, float scale, int64_t first, int64_t last) {
+    FOR_BLOCKS
+        float noise[BLOCK];
+        if (noisy) normal_block(key, at / BLOCK, noise);
+#pragma omp simd
+        for (int64_t i = at; i < stop; ++i) {
+            weights[i] += (noisy ? scale * noise[i - at] : 0.0f) - rate * grads[i];
+        }
+    }
+}
+
+template <bool noisy, bool split>
+void hamiltonian_step(uint64_t key, float* weights, const float* grads, float* velocity, float momentum, float rate,
+                 float scale, int64_t first, int64_t last) {
+    FOR_BLOCKS
+        float noise[BLOCK];
+        if (noisy) normal_block(key, at / BLOCK, noise);
+#pragma omp simd
+        for (int64_t i = at; i < stop; ++i) {
+            const float kick = rate * grads[i], shake = noisy ? scale * noise[i - at] : 0.0f;
+            const float kicked = velocity[i] - kick;
+            const float v = split ? momentum * kicked + shake : (momentum * velocity[i] - kick) + shake;
+            velocity[i] = v;
+            weights[i] += split ? 0.5f * kicked + 0.5f * v : v;
+        }
+    }
+}
+
+template <bool noisy>
+void preconditioned_step(uint64_t key, float* weights, const float* grads, float* squares, float keep, float gain,
+                    float correction, float damping, float rate, float scale, int64_t first, int64_t last) {
+    FOR_BLOCKS
+        float noise[BLOCK];
+        if (noisy) normal_block(key, at / BLOCK, noise);
+#pragma omp simd
+        for (int64_t i = at; i < stop; ++i) {
+            const float g = grads[i], v = keep * squares[i] + gain * (g * g);
+            const float size = 1.0f / (std::sqrt(v / correction) + damping);
+            squares[i] = v;
+            weights[i] += (noisy ? scale * (std::sqrt(size) * noise[i - at]) : 0.0f) - rate * (size * g);
+        }
+    }
+}
+
+// Several arrays as one: pieces of all of them, for one start of the threads. The address of array a in role r is
+// pointers[r * arrays + a].
+struct Piece {
+    int64_t array, first, last;
+};
+
+struct Pieces {
+    std::vector<Piece> all;
+    int64_t total = 0;
+
+    Pieces(const int64_t* sizes, int64_t arrays) {
+        for (int64_t a = 0; a < arrays; ++a) {
+            total += sizes[a];
+            for (int64_t first = 0; first < sizes[a]; first += CHUNK) {
+                all.push_back({a, first, first + CHUNK < sizes[a] ? first + CHUNK : sizes[a]});
+            }
+        }
+    }
+
+    template <class F>
+    void each(int threads, F work) const {
+        const int64_t count = static_cast<int64_t>(all.size());
+        const int used = total <= SERIAL || threads < 1 ? 1 : threads;
+        (void)used;
+#pragma omp parallel for schedule(static) num_threads(used) if (used > 1)
+        for (int64_t p = 0; p < count; ++p) work(p, all[p]);
+    }
+};
+
+struct BoundNumbers {
+    float decay, gain1, keep2, gain2, eps, floor, ceiling, rate;
+};
+
+template <bool ams>
+void bounded_step(float* weights, const float* grads, float* means, float* squares, float* largest, BoundNumbers by,
+              int64_t first, int64_t last) {
+#pragma omp simd
+    for (int64_t i = first; i < last; ++i) {
+        const float g = grads[i] + by.decay * weights[i];
+        const float m = means[i] + by.gain1 * (g - means[i]);
+        const float v = by.keep2 * squares[i] + by.gain2 * (g * g);
+        means[i] = m;
+        squares[i] = v;
+        float top = v;
+        if (ams) {
+            top = largest[i] > v ? largest[i] : v;
+            largest[i] = top;
+        }
+        float d = std::sqrt(top) + by.eps;
+        d = d < by.floor ? by.floor : d;
+        d = d > by.ceiling ? by.ceiling : d;
+        weights[i] -= by.rate * (m / d);
+    }
+}
+
+// |g|^2 and |keep a + gain g|^2 for g = grads + decay weights.
+template <bool decays>
+void gradient_norms(const float* weights, const float* grads, const float* averages, float decay, float keep, float gain,
+                    double* sums, int64_t first, int64_t last) {
+    double of_grads = 0, of_averages = 0;
+    FOR_BLOCKS
+        float part = 0, average = 0;
+#pragma omp simd reduction(+ : part, average)
+        for (int64_t i = at; i < stop; ++i) {
+            const float g = decays ? grads[i] + decay * weights[i] : grads[i];
+            const float a = keep * averages[i] + gain * g;
+            part += g * g;
+            average += a * a;
+        }
+        of_grads += part;
+        of_averages += average;
+    }
+    sums[0] = of_grads;
+    sums[1] = of_averages;
+}
+
+template <bool heavy>
+void momentum_step(float* weights, const float* grads, float* averages, float* buffers, float decay, float keep,
+                   float gain, float momentum, float shrink, float rate, int64_t first, int64_t last) {
+#pragma omp simd
+    for (int64_t i = first; i < last; ++i) {
+        const float g = grads[i] + decay * weights[i];
+        averages[i] = keep * averages[i] + gain * g;
+        float move = shrink * g;
+        if (heavy) {
+            move += momentum * buffers[i];
+            buffers[i] = move;
+        }
+        weights[i] -= rate * move;
+    }
+}
+
+// log(x) for all x, as in the library of C.
+ALWAYS float any_log_of(float x) {
+    const bool small = x < TINY;
+    float value = log_of(small ? x * 0x1p64f : x) - (small ? 44.3614195558f : 0.0f);
+    value = x > 0.0f ? value : (x == 0.0f ? -INFINITY : NAN);
+    return x < INFINITY ? value : x;
+}
+
+struct NewtonNumbers {
+    float ess, rate, gain1, correction, clip, lr;
+};
+
+void newton_step(float* mean, const float* of_mean, float* log_std, const float* of_log_std, float* precision,
+                 float* momentum, const float* decay, const float* scale, NewtonNumbers by, int64_t first, int64_t last) {
+#pragma omp simd
+    for (int64_t i = first; i < last; ++i) {
+        const float before = precision[i];
+        const float change = (decay[i] / before + by.ess * of_log_std[i] - 1.0f) * by.rate;
+        const float h = before * (0.5f * (change * change) + change + 1.0f);
+        const float m = momentum[i] + by.gain1 * (of_mean[i] - momentum[i]);
+        float move = (m / by.correction + decay[i] * mean[i]) / h;
+        move = move < -by.clip ? -by.clip : move;
+        move = move > by.clip ? by.clip : move;
+        precision[i] = h;
+        momentum[i] = m;
+        mean[i] -= by.lr * (move * scale[i]);
+        log_std[i] = -0.5f * any_log_of(by.ess * h);
+    }
 }
 
 }  // namespace
@@ -346,6 +632,56 @@ void bayeswell_variance_slope(int form, const float* of_variance, const float* s
     in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) { work(of_variance, state, out, first, last); });
 }
 
+double bayeswell_weighted_squares(int form, const float* state, const float* values, int64_t n, int threads) {
+    auto work = form == FROM_LOG_STD ? weighted_squares<FROM_LOG_STD> : weighted_squares<AS_IT_IS>;
+    return sum_in_chunks(n, threads, [=](int64_t first, int64_t last) { return work(state, values, first, last); });
+}
+
+void bayeswell_weighted_squares_slopes(int form, const float* state, const float* values, const float* of_sum,
+                                       float* of_state, float* of_values, int64_t n, int threads) {
+    auto work = form == FROM_LOG_STD ? weighted_squares_slopes<FROM_LOG_STD> : weighted_squares_slopes<AS_IT_IS>;
+    const float c = *of_sum;
+    in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) {
+        work(state, values, c, of_state, of_values, first, last);
+    });
+}
+
+double bayeswell_tied_draw_and_kl(const float* left, const float* right, int64_t rank, int64_t columns, const float* mean,
+                                  const float* noise, const float* inverse_variance, int64_t stride, float* weights,
+                                  int64_t n, int threads) {
+    const int64_t rows = n / columns, step = rows_at_a_time(rows, columns), pieces = (rows + step - 1) / step;
+    std::vector<double> parts(pieces, 0.0);
+    const int used = n <= SERIAL || threads < 1 ? 1 : threads;
+    (void)used;
+#pragma omp parallel for schedule(static) num_threads(used) if (used > 1)
+    for (int64_t p = 0; p < pieces; ++p)
+        parts[p] = tied_draw_and_kl(left, right, rank, columns, mean, noise, inverse_variance, stride, weights, p * step,
+                                    (p + 1) * step < rows ? (p + 1) * step : rows);
+    double total = 0;
+    for (double part : parts) total += part;
+    return total;
+}
+
+void bayeswell_tied_slopes(const float* left, const float* right, int64_t rank, int64_t columns, const float* mean,
+                           const float* noise, const float* inverse_variance, int64_t stride, const float* of_weights,
+                           const float* of_kl, float* of_mean, float* of_left, float* of_right, int64_t n, int threads) {
+    const int64_t rows = n / columns, step = rows_at_a_time(rows, columns), pieces = (rows + step - 1) / step;
+    auto work = !of_weights ? tied_slopes<false, true> : of_kl ? tied_slopes<true, true> : tied_slopes<true, false>;
+    const float c = of_kl ? *of_kl : 0.0f;
+    std::vector<float> sums(pieces * rank * columns, 0.0f);
+    const int used = n <= SERIAL || threads < 1 ? 1 : threads;
+    (void)used;
+#pragma omp parallel for schedule(static) num_threads(used) if (used > 1)
+    for (int64_t p = 0; p < pieces; ++p)
+        work(left, right, rank, columns, mean, noise, inverse_variance, stride, of_weights, c, of_mean, of_left,
+             sums.data() + p * rank * columns, p * step, (p + 1) * step < rows ? (p + 1) * step : rows);
+    for (int64_t i = 0; i < rank * columns; ++i) {
+        float total = 0;
+        for (int64_t p = 0; p < pieces; ++p) total += sums[p * rank * columns + i];
+        of_right[i] = total;
+    }
+}
+
 double bayeswell_langevin(uint64_t key, const float* weights, const float* grads, float* out, float rate, float scale,
                           int64_t n, int threads) {
     return sum_in_chunks(n, threads, [=](int64_t first, int64_t last) {
@@ -354,10 +690,10 @@ double bayeswell_langevin(uint64_t key, const float* weights, const float* grads
 }
 
 void bayeswell_adabound(float* weights, const float* grads, float* means, float* squares, float* largest, float decay,
-                        float keep1, float keep2, float eps, float floor, float ceiling, float rate, int64_t n,
+                        double beta1, double beta2, float eps, float floor, float ceiling, float rate, int64_t n,
                         int threads) {
     in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) {
-        adabound(weights, grads, means, squares, largest, decay, keep1, keep2, eps, floor, ceiling, rate, first, last);
+        adabound(weights, grads, means, squares, largest, decay, beta1, beta2, eps, floor, ceiling, rate, first, last);
     });
 }
 
@@ -368,6 +704,78 @@ double bayeswell_sum_of_squares(const float* values, int64_t n, int threads) {
 double bayeswell_moving_average(float* averages, const float* values, float keep, float gain, int64_t n, int threads) {
     return sum_in_chunks(n, threads, [=](int64_t first, int64_t last) {
         return moving_average(averages, values, keep, gain, first, last);
+    });
+}
+
+double bayeswell_magnitude(const float* a, const float* b, const float* c, int64_t n, int threads) {
+    auto work = c ? magnitude<3> : b ? magnitude<2> : magnitude<1>;
+    return sum_in_chunks(n, threads, [=](int64_t first, int64_t last) { return work(a, b, c, first, last); });
+}
+
+void bayeswell_langevin_step(int noisy, uint64_t key, float* weights, const float* grads, float rate, float scale, int64_t n,
+                        int threads) {
+    auto work = noisy ? langevin_step<true> : langevin_step<false>;
+    in_chunks(n, threads,
+              [=](int64_t, int64_t first, int64_t last) { work(key, weights, grads, rate, scale, first, last); });
+}
+
+void bayeswell_hamiltonian_step(int noisy, uint64_t key, int split, float* weights, const float* grads, float* velocity,
+                           float momentum, float rate, float scale, int64_t n, int threads) {
+    auto work = split ? (noisy ? hamiltonian_step<true, true> : hamiltonian_step<false, true>)
+                      : (noisy ? hamiltonian_step<true, false> : hamiltonian_step<false, false>);
+    in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) {
+        work(key, weights, grads, velocity, momentum, rate, scale, first, last);
+    });
+}
+
+void bayeswell_preconditioned_step(int noisy, uint64_t key, float* weights, const float* grads, float* squares, float keep,
+                              float gain, float correction, float damping, float rate, float scale, int64_t n,
+                              int threads) {
+    auto work = noisy ? preconditioned_step<true> : preconditioned_step<false>;
+    in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) {
+        work(key, weights, grads, squares, keep, gain, correction, damping, rate, scale, first, last);
+    });
+}
+
+void bayeswell_bounded_step(float* const* pointers, const int64_t* sizes, int ams, float decay, float gain1, float keep2,
+                        float gain2, float eps, float floor, float ceiling, float rate, int64_t arrays, int threads) {
+    const BoundNumbers by = {decay, gain1, keep2, gain2, eps, floor, ceiling, rate};
+    auto work = ams ? bounded_step<true> : bounded_step<false>;
+    Pieces(sizes, arrays).each(threads, [=](int64_t, Piece p) {
+        float* const* of = pointers + p.array;
+        work(of[0], of[arrays], of[2 * arrays], of[3 * arrays], ams ? of[4 * arrays] : nullptr, by, p.first, p.last);
+    });
+}
+
+void bayeswell_gradient_norms(float* const* pointers, const int64_t* sizes, float decay, float keep, float gain,
+                              double* squares, int64_t arrays, int threads) {
+    const Pieces pieces(sizes, arrays);
+    auto work = decay != 0.0f ? gradient_norms<true> : gradient_norms<false>;
+    std::vector<double> sums(2 * pieces.all.size(), 0.0);
+    pieces.each(threads, [&](int64_t index, Piece p) {
+        float* const* of = pointers + p.array;
+        work(of[0], of[arrays], of[2 * arrays], decay, keep, gain, &sums[2 * index], p.first, p.last);
+    });
+    squares[0] = squares[1] = 0;
+    for (size_t i = 0; i < sums.size(); ++i) squares[i % 2] += sums[i];
+}
+
+void bayeswell_momentum_step(float* const* pointers, const int64_t* sizes, float decay, float keep, float gain,
+                             float momentum, float shrink, float rate, int64_t arrays, int threads) {
+    auto work = momentum != 0.0f ? momentum_step<true> : momentum_step<false>;
+    Pieces(sizes, arrays).each(threads, [=](int64_t, Piece p) {
+        float* const* of = pointers + p.array;
+        work(of[0], of[arrays], of[2 * arrays], of[3 * arrays], decay, keep, gain, momentum, shrink, rate, p.first,
+             p.last);
+    });
+}
+
+void bayeswell_newton_step(float* mean, const float* of_mean, float* log_std, const float* of_log_std, float* precision,
+                           float* momentum, const float* decay, const float* scale, float ess, float rate, float gain1,
+                           float correction, float clip, float lr, int64_t n, int threads) {
+    const NewtonNumbers by = {ess, rate, gain1, correction, clip, lr};
+    in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) {
+        newton_step(mean, of_mean, log_std, of_log_std, precision, momentum, decay, scale, by, first, last);
     });
 }
 }

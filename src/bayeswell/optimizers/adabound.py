@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
+from .. import native
 from ..errors import require_positive
 from .contracts import Betas, ParamGroups, checked_betas, own, require_at_least_zero, require_below_one
-from .stepping import DenseOptimizer, Group, cache_blocks, decayed_gradients
+from .stepping import Columns, DenseOptimizer, Group, cache_blocks, decayed, gradients, mark_changed, shared_out
 
 
 def rate_bounds(step: int, final_lr: float, gamma: float) -> tuple[float, float]:
@@ -98,9 +99,21 @@ class AdaBoundOptimizer(DenseOptimizer):
         states = [self.state[parameter] for parameter in params]
         names = ["exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if group["amsbound"] else [])]
         moments = [[state[name] for state in states] for name in names]
-        for weights, grads, means, squares, *largest in cache_blocks(
-            params, decayed_gradients(group, params), *moments
-        ):
+        compiled, others = shared_out([params, gradients(params), *moments])
+        rate = group["lr"] * correction
+        if compiled[0]:
+            weights, grads, means, squares, *largest = compiled
+            native.bounded_step(
+                weights, grads, means, squares, largest[0] if largest else None, decay=group["weight_decay"],
+                betas=(beta1, beta2), eps=group["eps"], floor=floor, ceiling=ceiling, rate=rate,
+            )  # fmt: skip
+            mark_changed(weights)
+        if others[0]:
+            self._move_by_torch(group, others, floor, ceiling, rate)
+
+    def _move_by_torch(self, group: Group, columns: Columns, floor: float, ceiling: float, rate: float) -> None:
+        (params, raw, *moments), (beta1, beta2) = columns, group["betas"]
+        for weights, grads, means, squares, *largest in cache_blocks(params, decayed(group, params, raw), *moments):
             torch._foreach_lerp_(means, grads, 1 - beta1)
             torch._foreach_mul_(squares, beta2)
             torch._foreach_addcmul_(squares, grads, grads, 1 - beta2)
@@ -112,7 +125,7 @@ class AdaBoundOptimizer(DenseOptimizer):
                 torch._foreach_clamp_min_(denominators, floor)
             if ceiling < math.inf:
                 torch._foreach_clamp_max_(denominators, ceiling)
-            torch._foreach_addcdiv_(weights, means, denominators, -group["lr"] * correction)
+            torch._foreach_addcdiv_(weights, means, denominators, -rate)
 
 
 def _check(owner: str, settings: dict[str, Any]) -> None:

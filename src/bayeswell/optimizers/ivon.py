@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -9,11 +10,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from .. import native
 from ..errors import CompositionError, SettingError, require_count, require_positive
 from ..types import Prior
 from .contracts import ParamGroups, own, require_below_one
 from .groups import MEANS, STDS
-from .stepping import DenseOptimizer, Group, cache_blocks
+from .stepping import DenseOptimizer, Group, cache_blocks, mark_changed
 
 
 class IVONOptimizer(DenseOptimizer):
@@ -108,6 +110,13 @@ class IVONOptimizer(DenseOptimizer):
         assert mean.grad is not None
         assert log_std.grad is not None
         vectors = [mean, mean.grad, log_std, log_std.grad, *(state[key] for key in _VECTORS)]
+        if native.takes(*vectors):
+            native.newton_step(
+                *vectors, ess=group["ess"], rate=rate, gain=1 - group["beta1"], correction=correction,
+                clip=math.inf if clip is None else clip, lr=lr,
+            )  # fmt: skip
+            mark_changed([mean, log_std])
+            return
         for block in cache_blocks(*([vector] for vector in vectors)):
             (mean_, grad, log_std_, log_std_grad, precision, momentum, decay, scale) = (part[0] for part in block)
             # (h^ - h) / (h + decay), where h^ = d NLL / d log_std * ess (h + decay): std^2 needs no exponential.

@@ -1,4 +1,4 @@
-"""What the optimizers written here share: the closure, which gradients they take, and blocks that fit a cache."""
+"""What the optimizers written here share: the closure, which gradients they take, and how a step goes over memory."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from .. import native
 from ..errors import NetworkError
 
 Group = dict[str, Any]
@@ -50,12 +51,45 @@ class DenseOptimizer(Optimizer):
         raise NotImplementedError
 
 
-def decayed_gradients(group: Group, params: list[Tensor]) -> list[Tensor]:
+def gradients(params: list[Tensor]) -> list[Tensor]:
+    """Those of parameters that have one."""
+    return [parameter.grad for parameter in params if parameter.grad is not None]
+
+
+def decayed(group: Group, params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
     """Gradients with the L2 penalty: g + weight_decay w, the gradient of loss + weight_decay |w|^2 / 2."""
-    grads = [parameter.grad for parameter in params if parameter.grad is not None]
     if group["weight_decay"] == 0:
         return grads
     return list(torch._foreach_add(grads, params, alpha=group["weight_decay"]))
+
+
+Columns = list[list[Tensor]]
+"""Parameters, their gradients, and one list for each kind of state, in one order."""
+
+
+def shared_out(columns: Columns) -> tuple[Columns, Columns]:
+    """The same lists for the parameters that the compiled formulas take, and for all others; empty if there are none.
+
+    A gradient that lies in memory in another order than its parameter is copied for the compiled ones.
+    """
+    none: Columns = [[] for _ in columns]
+    others: Columns = [[] for _ in columns]
+    if native.takes(*(tensor for column in columns for tensor in column)):
+        return columns, none
+    compiled = none
+    for parameter, grad, *states in zip(*columns, strict=True):
+        ordered = (parameter, grad.contiguous(), *states)
+        fits = native.takes(*ordered)
+        for column, tensor in zip(
+            compiled if fits else others, ordered if fits else (parameter, grad, *states), strict=True
+        ):
+            column.append(tensor)
+    return compiled, others
+
+
+def mark_changed(tensors: list[Tensor]) -> None:
+    """Tell autograd, which does not see what compiled code writes."""
+    torch.autograd.graph.increment_version(tensors)
 
 
 def cache_blocks(*lists: list[Tensor]) -> Iterator[tuple[list[Tensor], ...]]:

@@ -13,9 +13,10 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 from torch.optim.sgd import sgd
 
+from .. import native
 from ..errors import DivergenceError, SettingError, require_count, require_positive
 from .contracts import ParamGroups, fused_for, own, require_at_least_zero, require_below_one
-from .stepping import DenseOptimizer, Group, decayed_gradients
+from .stepping import Columns, DenseOptimizer, Group, decayed, gradients, mark_changed, shared_out
 
 _EPS = 1e-6
 _PROTECT = 100.0  # statistics never see a squared norm above this multiple of the largest curvature
@@ -159,56 +160,107 @@ class YellowFinOptimizer(DenseOptimizer):
             return
         common, before = self.param_groups[0], self.statistics
         beta, clipping = common["beta"], common["adaptive_clipping"]
-        grads = [decayed_gradients(group, params) for group, params in found]
-        every = [grad for grads_of_group in grads for grad in grads_of_group]
-        norm = float(get_total_norm(every))
+        fresh: dict[Tensor, dict[str, Tensor]] = {}
+        shares = [(group, share) for group, params in found for share in self._shares(group, params, fresh)]
+        norm = math.hypot(*(share.norm(beta) for _, share in shares))
         if not math.isfinite(norm):
             raise DivergenceError(f"yellowfin: step {before.steps}: the gradient's norm is {norm}; no step was taken")
         highest = before.curvatures(beta)[1] if before.steps else math.inf
         shrink = _shrink(norm, _PROTECT * highest) if clipping and before.steps > 1 else 1.0
         norm *= shrink
-        mean_norm = float(get_total_norm(self._average(found, every, shrink, beta)))
+        self.state.update(fresh)
+        mean_norm = math.hypot(*(share.average(beta, shrink) for _, share in shares))
         now = before.observe(norm, mean_norm, beta, common["window"])
         # A new dict in each step: a state dict taken earlier stays as it was.
         common["tuner"] = dict(vars(now))
         rate, momentum = now.tuned(beta, common["window"]) if before.steps else (None, None)
+        gain = (1 - beta) * shrink
         if clipping and norm * norm >= highest:
             shrink *= _shrink(norm, highest)
-        for (group, params), grads_of_group in zip(found, grads, strict=True):
+        for group, share in shares:
             lr = group["lr"] if rate is None else rate * (group["lr"] / group["common_lr"])
             if clipping and lr * norm >= _LARGEST_MOVE:
                 lr = _LARGEST_MOVE / math.sqrt(norm * norm + _EPS)
-            self._move(params, grads_of_group, lr, group["momentum"] if momentum is None else momentum, shrink)
+            share.move(lr, group["momentum"] if momentum is None else momentum, shrink, beta, gain)
 
-    def _average(
-        self, found: list[tuple[Group, list[Tensor]]], grads: list[Tensor], shrink: float, beta: float
-    ) -> list[Tensor]:
-        """The moving average of the gradient, with this step's in it."""
-        params = [parameter for _, members in found for parameter in members]
+    def _shares(
+        self, group: Group, params: list[Tensor], fresh: dict[Tensor, dict[str, Tensor]]
+    ) -> list[_Compiled | _Eager]:
+        """The group's parameters by who moves them; states that do not exist yet go to ``fresh``."""
         for parameter in params:
-            state = self.state[parameter]
-            if not state:
-                state["grad_avg"] = torch.zeros_like(parameter)
-                state["momentum_buffer"] = torch.zeros_like(parameter)
-        averages = [self.state[parameter]["grad_avg"] for parameter in params]
-        if shrink == 1:
-            torch._foreach_lerp_(averages, grads, 1 - beta)
-        else:
-            torch._foreach_mul_(averages, beta)
-            torch._foreach_add_(averages, grads, alpha=(1 - beta) * shrink)
-        return averages
+            if not self.state.get(parameter):
+                fresh[parameter] = {key: torch.zeros_like(parameter) for key in ("grad_avg", "momentum_buffer")}
+        states = [fresh.get(parameter) or self.state[parameter] for parameter in params]
+        averages, buffers = ([state[key] for state in states] for key in ("grad_avg", "momentum_buffer"))
+        compiled, others = shared_out([params, gradients(params), averages, buffers])
+        shares: list[_Compiled | _Eager] = []
+        if compiled[0]:
+            shares.append(_Compiled(compiled, group["weight_decay"]))
+        if others[0]:
+            shares.append(_Eager(others, decayed(group, *others[:2])))
+        return shares
 
-    def _move(self, params: list[Tensor], grads: list[Tensor], lr: float, momentum: float, shrink: float) -> None:
+
+class _Compiled:
+    """Parameters of a group that move in two passes over memory: norms, then everything that is written."""
+
+    def __init__(self, columns: Columns, decay: float) -> None:
+        self.columns, self.decay = columns, decay
+        self._unclipped = math.nan
+
+    def norm(self, beta: float) -> float:
+        """|g|; on the way also what ``average`` will be asked for, if nothing is clipped."""
+        norm, self._unclipped = self._norms(beta, 1 - beta)
+        return norm
+
+    def average(self, beta: float, shrink: float) -> float:
+        """|<g>| of the average that ``move`` writes."""
+        return self._unclipped if shrink == 1 else self._norms(beta, (1 - beta) * shrink)[1]
+
+    def move(self, lr: float, momentum: float, shrink: float, beta: float, gain: float) -> None:
+        """The averages and torch's SGD step, with the gradient times ``shrink``."""
+        native.momentum_step(
+            *self.columns, decay=self.decay, keep=beta, gain=gain, momentum=momentum, shrink=shrink, rate=lr
+        )
+        mark_changed(self.columns[0])
+
+    def _norms(self, keep: float, gain: float) -> tuple[float, float]:
+        return native.gradient_norms(*self.columns[:3], decay=self.decay, keep=keep, gain=gain)
+
+
+class _Eager:
+    """The same by torch's operations."""
+
+    def __init__(self, columns: Columns, grads: list[Tensor]) -> None:
+        self.params, _, self.averages, self.buffers = columns
+        self.grads = grads
+
+    def norm(self, beta: float) -> float:
+        """|g|."""
+        return float(get_total_norm(self.grads))
+
+    def average(self, beta: float, shrink: float) -> float:
+        """Take the gradient into the averages; |<g>| then."""
+        if shrink == 1:
+            torch._foreach_lerp_(self.averages, self.grads, 1 - beta)
+        else:
+            torch._foreach_mul_(self.averages, beta)
+            torch._foreach_add_(self.averages, self.grads, alpha=(1 - beta) * shrink)
+        return float(get_total_norm(self.averages))
+
+    def move(self, lr: float, momentum: float, shrink: float, beta: float, gain: float) -> None:
         """torch's SGD step with the gradient times ``shrink``."""
         if momentum == 0:
             # As in torch's SGD the buffer is left alone, so the first gradient leaves no trace in it.
-            torch._foreach_add_(params, grads, alpha=-lr * shrink)
+            torch._foreach_add_(self.params, self.grads, alpha=-lr * shrink)
             return
-        buffers: list[Tensor | None] = [self.state[parameter]["momentum_buffer"] for parameter in params]
+        buffers: list[Tensor | None] = [*self.buffers]
+        # torch's fused kernels go through memory as it lies, also where a gradient lies in another order.
+        alike = all(p.stride() == g.stride() for p, g in zip(self.params, self.grads, strict=True))
         # Dampening multiplies the gradient by 1 - dampening: clipping costs no pass of its own.
         sgd(
-            params, grads, buffers, fused=fused_for(params), weight_decay=0.0, momentum=momentum, lr=lr,
-            dampening=1 - shrink, nesterov=False, maximize=False,
+            self.params, self.grads, buffers, fused=fused_for(self.params) if alike else None, weight_decay=0.0,
+            momentum=momentum, lr=lr, dampening=1 - shrink, nesterov=False, maximize=False,
         )  # fmt: skip
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from .. import native
+from ..random import LEAST_COUNTED, draw_key, standard_normal
 from ..tree import Layout
 from ..types import Posterior, Prior
-from .one_pass import draws_and_kl, variances
-from .std_forms import StdForm
+from .one_pass import draws_and_kl, variances, weighted_squares
+from .std_forms import AS_IT_IS, StdForm
 
 
 class FactorisedPosterior(Posterior):
@@ -46,9 +49,20 @@ class FactorisedPosterior(Posterior):
         """(P,): the variances, for first derivatives only."""
         return variances(self.std_state(), self.std_form)
 
+    def scaled_square_sum(self, values: Tensor) -> Tensor:
+        """sum_i (std_i values_i)^2, for first derivatives only."""
+        return weighted_squares(self.std_state(), values, self.std_form)
+
     def sample(self, noise: Tensor) -> Tensor:
         """w = mean + std * noise."""
         return torch.addcmul(self.mean, self.std_vector(), noise)
+
+    def draws(self, count: int, generator: torch.Generator | None) -> Iterator[dict[str, Tensor]]:
+        """As ``sample`` draws them from the same generator; the stds are made once, and no noise is kept."""
+        with torch.no_grad():
+            mean, std = self.mean.detach(), self.std_vector()
+        for _ in range(count):
+            yield self.layout.unflatten(_fresh_draw(mean, std, generator))
 
     def forward(self, weights: Tensor) -> Tensor:
         """log q(w) = -sum [log std + log(2 pi)/2 + (w - mean)^2 / (2 std^2)]."""
@@ -66,3 +80,10 @@ class FactorisedPosterior(Posterior):
             return super().sample_and_kl(noise, prior)
         weights, rest = draws_and_kl(self.mean, self.std_state(), noise, prior.inverse_variance, self.std_form)
         return weights, rest + (prior.log_std_sum - 0.5 * self.layout.size)
+
+
+def _fresh_draw(mean: Tensor, std: Tensor, generator: torch.Generator | None) -> Tensor:
+    """(P,): mean + std * noise with the noise of ``standard_normal``, in one pass over memory where it is compiled."""
+    if mean.numel() >= LEAST_COUNTED and AS_IT_IS.native is not None and native.takes(mean, std):
+        return native.fresh_draw(AS_IT_IS.native, draw_key(generator), mean, std)
+    return torch.addcmul(mean, std, standard_normal(mean.shape, like=mean, generator=generator))

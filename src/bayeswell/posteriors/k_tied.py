@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from .. import native
 from ..errors import SettingError, require_count, require_positive
 from ..tree import Layout, Site
 from ..types import ENTROPY, FACTORISED, LOG_PROB, WEIGHT_SAMPLE, Posterior, Prior
@@ -50,11 +51,30 @@ class KTiedPosterior(FactorisedPosterior):
         self.register_parameter("log_std", nn.Parameter(torch.cat(free)) if free else None)
         # Each site, and where its numbers lie: in ``log_std``, or in ``log_factors`` (rows, columns).
         self.places = tuple(self._find_places())
+        self._rows_first = all(site.output_dim == 0 for site, _, sides in self.places if sides is not None)
 
     def std_state(self) -> Tensor:
         """std_ij = sum_k u_ik v_jk with u = exp(a), v = exp(b) for tied sites, exp(log_std) for the others."""
+        if native.transformed():
+            return torch.cat([self._stds_of(*place) for place in self.places])
         std: Tensor = _TiedStds.apply(self.log_factors, self.log_std, self)
         return std
+
+    def _stds_of(self, site: Site, free: slice, sides: tuple[slice, slice] | None) -> Tensor:
+        if sides is None:
+            assert self.log_std is not None
+            return self.log_std[free].exp()
+        left, right = (self.log_factors[side].exp().view(-1, self.rank) for side in sides)
+        return site.from_matrix(left @ right.T).reshape(-1)
+
+    def sample_and_kl(self, noise: Tensor | None, prior: Prior) -> tuple[Tensor | None, Tensor]:
+        """As every factorised posterior's, without ever writing the stds down where the compiled formulas can."""
+        inverse_variance, log_std_sum = prior.inverse_variance, prior.log_std_sum
+        given = (self.mean, self.log_factors, self.log_std, noise, inverse_variance)
+        if inverse_variance is None or log_std_sum is None or not self._rows_first or not native_takes(noise, *given):
+            return super().sample_and_kl(noise, prior)
+        weights, rest = _TiedDrawAndKL.apply(self.mean, self.log_factors, self.log_std, noise, inverse_variance, self)
+        return weights, rest + (log_std_sum - 0.5 * self.layout.size)
 
     def _find_places(self) -> Iterator[tuple[Site, slice, tuple[slice, slice] | None]]:
         at, free_at = 0, 0
@@ -121,6 +141,77 @@ class _TiedStds(torch.autograd.Function):
             torch.mm(slopes, right, out=of_factors[sides[0]].view(-1, rank))
             torch.mm(slopes.T, left, out=of_factors[sides[1]].view(-1, rank))
         return of_factors.mul_(factors), of_log_std, None
+
+
+class _TiedDrawAndKL(torch.autograd.Function):
+    """One draw (None without noise) and K of ``one_pass``, site by site; the equations are there."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, mean: Tensor, log_factors: Tensor, log_std: Tensor | None, noise: Tensor | None,
+        inverse_variance: Tensor, posterior: KTiedPosterior,
+    ) -> tuple[Tensor | None, Tensor]:  # fmt: skip
+        factors = log_factors.exp()
+        weights = None if noise is None else torch.empty_like(noise)
+        kl = 0.0
+        for site, free, sides in posterior.places:
+            here = posterior.layout.slices[site.name]
+            own_noise, own_weights = _row(noise, here), _row(weights, here)
+            scale = _piece(inverse_variance, here)
+            if sides is None:
+                assert log_std is not None
+                kl += native.draw_and_kl(0, mean[here], log_std[free], own_noise, scale, own_weights)[1]
+            else:
+                left, right = _sides(factors, sides, posterior.rank)
+                kl += native.tied_draw_and_kl(left, right, mean[here], own_noise, scale, own_weights)
+        ctx.save_for_backward(mean, factors, log_std, noise, inverse_variance)
+        ctx.posterior = posterior
+        ctx.set_materialize_grads(False)
+        return weights, mean.new_tensor(kl)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_weights: Tensor | None, of_kl: Tensor | None) -> tuple[Tensor | None, ...]:
+        mean, factors, log_std, noise, inverse_variance = ctx.saved_tensors
+        posterior: KTiedPosterior = ctx.posterior
+        if of_weights is None and of_kl is None:
+            return (None,) * 6
+        of_weights = None if of_weights is None else of_weights.contiguous()
+        of_mean, of_factors = torch.empty_like(mean), torch.empty_like(factors)
+        of_log_std = None if log_std is None else torch.empty_like(log_std)
+        for site, free, sides in posterior.places:
+            here = posterior.layout.slices[site.name]
+            own_noise, of_draw = _row(noise, here), _row(of_weights, here)
+            scale = _piece(inverse_variance, here)
+            if sides is None:
+                assert log_std is not None and of_log_std is not None
+                into = (of_mean[here], of_log_std[free])
+                native.slopes(0, mean[here], log_std[free], own_noise, scale, of_draw, of_kl, into)
+                continue
+            left, right = _sides(factors, sides, posterior.rank)
+            slopes = native.tied_slopes(left, right, mean[here], own_noise, scale, of_draw, of_kl, of_mean[here])
+            of_factors[sides[0]] = slopes[0].view(-1)
+            of_factors[sides[1]].view(-1, posterior.rank).copy_(slopes[1].T)
+        return of_mean, of_factors.mul_(factors), of_log_std, None, None, None
+
+
+def native_takes(noise: Tensor | None, *tensors: Tensor | None) -> bool:
+    """Whether the compiled formulas take these: they make one draw at a time."""
+    return (noise is None or len(noise) == 1) and native.takes(*tensors)
+
+
+def _row(draws: Tensor | None, place: slice) -> Tensor | None:
+    return None if draws is None else draws[0, place]
+
+
+def _piece(scale: Tensor, place: slice) -> Tensor:
+    return scale[place] if scale.dim() else scale
+
+
+def _sides(factors: Tensor, sides: tuple[slice, slice], rank: int) -> tuple[Tensor, Tensor]:
+    """(rows, rank) and (rank, columns)."""
+    left, right = (factors[side].view(-1, rank) for side in sides)
+    return left, right.T.contiguous()
 
 
 @dataclass(frozen=True)

@@ -23,14 +23,28 @@ def draws_and_kl(
     mean: Tensor, state: Tensor, noise: Tensor | None, inverse_variance: Tensor, form: StdForm
 ) -> tuple[Tensor | None, Tensor]:
     """(D, P) draws (None without noise) and K, for first derivatives only."""
+    if native.transformed():
+        std = form.std(state)
+        drawn = None if noise is None else torch.addcmul(mean, std, noise)
+        return drawn, (0.5 * inverse_variance * (mean.square() + std.square()) - form.log_std(state)).sum()
     weights, kl = _DrawsAndKL.apply(mean, state, noise, inverse_variance, form)
     return weights, kl
 
 
 def variances(state: Tensor, form: StdForm) -> Tensor:
     """(P,) s^2, for first derivatives only."""
+    if native.transformed():
+        return form.std(state).square()
     variance: Tensor = _Variances.apply(state, form)
     return variance
+
+
+def weighted_squares(state: Tensor, values: Tensor, form: StdForm) -> Tensor:
+    """sum (s values)^2, for first derivatives only."""
+    if native.transformed():
+        return (form.std(state) * values).square().sum()
+    total: Tensor = _WeightedSquares.apply(state, values, form)
+    return total
 
 
 class _DrawsAndKL(torch.autograd.Function):
@@ -86,6 +100,27 @@ class _Variances(torch.autograd.Function):
         if _is_native(form, state, of_variance):
             return native.variance_slope(form.native or 0, of_variance, state), None
         return form.std(state).mul(2).mul_(form.slope(state)).mul_(of_variance), None
+
+
+class _WeightedSquares(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, state: Tensor, values: Tensor, form: StdForm) -> Tensor:
+        ctx.save_for_backward(state, values)
+        ctx.form = form
+        if _is_native(form, state, values):
+            return values.new_tensor(native.weighted_squares(form.native or 0, state, values))
+        return form.std(state).mul(values).square_().sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_sum: Tensor) -> tuple[Tensor, Tensor, None]:
+        state, values = ctx.saved_tensors
+        form: StdForm = ctx.form
+        if _is_native(form, state, values, of_sum):
+            return *native.weighted_squares_slopes(form.native or 0, state, values, of_sum), None
+        std = form.std(state)
+        flow = std * values * (2 * of_sum)
+        return flow * values * form.slope(state), flow.mul_(std), None
 
 
 def _is_native(form: StdForm, *tensors: Tensor | None) -> bool:

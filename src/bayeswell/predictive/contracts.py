@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -40,6 +40,20 @@ class Linearisable(Drawable, Protocol):
 
     def centre(self) -> Mapping[str, Tensor]:
         """The posterior's mean: tensors by name for ``call``."""
+        ...
+
+
+class ManyAtOnce(Protocol):
+    """What ``stack()`` of a drawable network may give: a way to run several draws together, in less time."""
+
+    most_draws: int
+
+    def takes(self, inputs: Inputs) -> bool:
+        """Whether it can be called with these inputs."""
+        ...
+
+    def outputs(self, networks: Sequence[Mapping[str, Tensor]], inputs: Inputs) -> Iterator[Any]:
+        """What ``call`` would return for each of at most ``most_draws`` networks, in turn."""
         ...
 
 

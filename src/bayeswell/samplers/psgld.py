@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
+from .. import native
 from ..errors import SettingError, require_count, require_positive
 from ..types import Progress
 from .rates import polynomial_or_constant
@@ -25,10 +26,10 @@ class PSGLDSampler(Sampler):
         self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], lr: float, noise: list[Tensor] | None
     ) -> tuple[list[Tensor], dict[str, list[Tensor]]]:
         """A step scaled by G, and noise of variance proportional to G."""
-        decay, horizon = group["decay"], group["adapt_steps"]
+        decay = group["decay"]
         average = self._memory(params, "square_average")
         counts = [self.state.get(p, {}).get("step", torch.zeros(())) for p in params]
-        if horizon is None or self.steps < horizon:
+        if self._adapts(group):
             average = list(torch._foreach_mul(average, decay))
             torch._foreach_addcmul_(average, grads, grads, value=1 - decay)
             counts = [count + 1 for count in counts]
@@ -38,10 +39,40 @@ class PSGLDSampler(Sampler):
         torch._foreach_reciprocal_(scale)
         values = list(torch._foreach_addcmul(params, scale, grads, value=-lr))
         if noise is not None:
-            std = math.sqrt(2 * lr * group["temperature"] / group["dataset_size"])
             torch._foreach_sqrt_(scale)
-            torch._foreach_addcmul_(values, scale, noise, value=std)
+            torch._foreach_addcmul_(values, scale, noise, value=_noise_std(group, lr))
         return values, {"square_average": average, "step": counts}
+
+    def memories(self, param: Tensor) -> list[Tensor]:
+        """The average, once there is one."""
+        state = self.state.get(param, {})
+        return [state["square_average"]] if "square_average" in state else []
+
+    def factors(self, group: dict[str, Any], lr: float) -> tuple[float, ...]:
+        """Of the gradient, of the noise, and of the average of the squares, which is at most divided by 1 - decay."""
+        damping = group["damping"]
+        return lr / damping, _noise_std(group, lr) / math.sqrt(damping), 1 / (1 - group["decay"]), 1 / damping
+
+    def move(self, group: dict[str, Any], param: Tensor, lr: float, key: int | None) -> None:
+        """The same in place."""
+        assert param.grad is not None
+        squares, adapts = self._own(param, "square_average"), self._adapts(group)
+        state, decay = self.state[param], group["decay"]
+        state["step"] = state.get("step", torch.zeros(())) + int(adapts)
+        native.preconditioned_step(
+            key, param, param.grad, squares, keep=decay if adapts else 1.0, gain=1 - decay if adapts else 0.0,
+            correction=1 - decay ** float(state["step"]), damping=group["damping"], rate=lr,
+            scale=_noise_std(group, lr),
+        )  # fmt: skip
+
+    def _adapts(self, group: dict[str, Any]) -> bool:
+        horizon = group["adapt_steps"]
+        return horizon is None or self.steps < horizon
+
+
+def _noise_std(group: dict[str, Any], lr: float) -> float:
+    """Where the preconditioner is 1."""
+    return math.sqrt(2 * lr * group["temperature"] / group["dataset_size"])
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
+from .. import native
 from ..errors import SettingError, nearest
 from ..types import Progress
 from .rates import polynomial_or_constant
@@ -27,21 +28,44 @@ class SGHMCSampler(Sampler):
         self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], lr: float, noise: list[Tensor] | None
     ) -> tuple[list[Tensor], dict[str, list[Tensor]]]:
         """One step of the chosen integrator."""
-        momentum, variance = group["momentum"], lr * group["temperature"] / group["dataset_size"]
+        momentum, std = group["momentum"], _noise_std(group, lr)
         velocity = self._memory(params, "velocity")
         if group["integrator"] == "euler":
             moved = list(torch._foreach_mul(velocity, momentum))
             torch._foreach_add_(moved, grads, alpha=-lr)
             if noise is not None:
-                torch._foreach_add_(moved, noise, alpha=math.sqrt(2 * (1 - momentum) * variance))
+                torch._foreach_add_(moved, noise, alpha=std)
             return list(torch._foreach_add(params, moved)), {"velocity": moved}
         kicked = torch._foreach_add(velocity, grads, alpha=-lr)
         moved = list(torch._foreach_mul(kicked, momentum))
         if noise is not None:
-            torch._foreach_add_(moved, noise, alpha=math.sqrt((1 - momentum**2) * variance))
+            torch._foreach_add_(moved, noise, alpha=std)
         values = list(torch._foreach_add(params, kicked, alpha=0.5))
         torch._foreach_add_(values, moved, alpha=0.5)
         return values, {"velocity": moved}
+
+    def memories(self, param: Tensor) -> list[Tensor]:
+        """The velocity, once there is one."""
+        state = self.state.get(param, {})
+        return [state["velocity"]] if "velocity" in state else []
+
+    def factors(self, group: dict[str, Any], lr: float) -> tuple[float, ...]:
+        """Of the gradient and of the noise."""
+        return lr, _noise_std(group, lr)
+
+    def move(self, group: dict[str, Any], param: Tensor, lr: float, key: int | None) -> None:
+        """The same in place."""
+        assert param.grad is not None
+        native.hamiltonian_step(
+            key, param, param.grad, self._own(param, "velocity"), split=group["integrator"] == "baoab",
+            momentum=group["momentum"], rate=lr, scale=_noise_std(group, lr),
+        )  # fmt: skip
+
+
+def _noise_std(group: dict[str, Any], lr: float) -> float:
+    """Of what a step adds to the velocity."""
+    momentum, variance = group["momentum"], lr * group["temperature"] / group["dataset_size"]
+    return math.sqrt((2 * (1 - momentum) if group["integrator"] == "euler" else 1 - momentum**2) * variance)
 
 
 @dataclass(frozen=True)

@@ -12,26 +12,40 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
+from .. import native
 from ..errors import DivergenceError, FileError, SettingError, require_count, require_positive
-from ..random import standard_normal
+from ..random import LEAST_COUNTED, draw_key, standard_normal
 from .rates import Rate
+
+_SAFE_TOTAL = 1e18
+_SAFE_FACTOR = 1e15
+"""Of numbers whose magnitudes sum up to less than the first, squares and products with factors below the second are far
+from the end of float32 at 3e38, also with the noise (below 7) and some more factors like them on top."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a step would make of one group: new parameters and new state, the old ones untouched."""
+    """What a step would make of one group: new parameters and new state, the old ones untouched.
+
+    ``direct`` are parameters with the keys of their noise (None without noise) whose step is known beforehand to be
+    finite: it is not computed beside them but taken in place, by compiled code.
+    """
 
     group: dict[str, Any]
+    lr: float
     params: list[Tensor]
     values: list[Tensor]
     state: dict[str, list[Tensor]]
+    direct: list[tuple[Tensor, int | None]]
 
 
 class Sampler(Optimizer):
     """A ``torch.optim.Optimizer`` whose steps are a Markov chain; the gradients are those of -log joint / N.
 
     A step is computed beside the parameters, looked at, and only then taken: one that would leave a NaN or inf
-    in a parameter or in the state raises ``DivergenceError`` and changes nothing, the generator included.
+    in a parameter or in the state raises ``DivergenceError`` and changes nothing, the generator included. Of long
+    float32 vectors on a CPU the magnitudes are looked at instead; where these leave no doubt, compiled code takes the
+    step in place.
     """
 
     name: ClassVar[str]
@@ -50,6 +64,18 @@ class Sampler(Optimizer):
         self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], lr: float, noise: list[Tensor] | None
     ) -> tuple[list[Tensor], dict[str, list[Tensor]]]:
         """New values and new state (by name) of the parameters; ``noise`` is standard normal and may be used up."""
+
+    @abstractmethod
+    def factors(self, group: dict[str, Any], lr: float) -> tuple[float, ...]:
+        """What gradients, state and noise may be multiplied with in a step."""
+
+    @abstractmethod
+    def move(self, group: dict[str, Any], param: Tensor, lr: float, key: int | None) -> None:
+        """The step of ``propose`` in place by compiled code, with the noise of this key."""
+
+    def memories(self, param: Tensor) -> list[Tensor]:
+        """The state tensors of a parameter's size that a step reads."""
+        return []
 
     def learning_rates(self) -> list[float]:
         """The rate of the next step in each group."""
@@ -74,6 +100,11 @@ class Sampler(Optimizer):
             self.generator.set_state(before)
             raise DivergenceError(self._diagnosis(proposals))
         for made in proposals:
+            for param, noise_key in made.direct:
+                self.move(made.group, param, made.lr, noise_key)
+            if made.direct:
+                # Compiled code writes behind autograd's back.
+                torch.autograd.graph.increment_version([param for param, _ in made.direct])
             if made.params:
                 torch._foreach_copy_(made.params, made.values)
             for key, tensors in made.state.items():
@@ -125,20 +156,44 @@ class Sampler(Optimizer):
                 )
 
     def _proposal(self, group: dict[str, Any], lr: float) -> Proposal:
-        params = [param for param in group["params"] if param.grad is not None and param.numel() > 0]
-        grads = [param.grad for param in params]
-        if not params:
-            return Proposal(group, [], [], {})
-        for param in params:
+        every = [param for param in group["params"] if param.grad is not None and param.numel() > 0]
+        for param in every:
             if param.grad.is_sparse:
                 raise SettingError(
                     f"{self.name}: {self._name_of(group, param)} has a sparse gradient, but noise moves every weight; "
                     "make its layer with sparse=False"
                 )
         noisy = group["noise"] and group["temperature"] > 0 and self.rate.noisy(self.steps)
-        noise = [standard_normal(p.shape, like=p, generator=self.generator) for p in params] if noisy else None
-        values, state = self.propose(group, params, grads, lr, noise)
-        return Proposal(group, params, values, state)
+        params, noises = list[Tensor](), list[Tensor]()
+        direct: list[tuple[Tensor, int | None]] = []
+        for param in every:
+            # Of these, and no others, standard_normal draws by a key too: both ways see the same noise.
+            if param.numel() >= LEAST_COUNTED and self._is_safe(group, param, lr):
+                direct.append((param, draw_key(self.generator) if noisy else None))
+                continue
+            params.append(param)
+            if noisy:
+                noises.append(standard_normal(param.shape, like=param, generator=self.generator))
+        if not params:
+            return Proposal(group, lr, [], [], {}, direct)
+        grads = [param.grad for param in params if param.grad is not None]
+        values, state = self.propose(group, params, grads, lr, noises if noisy else None)
+        return Proposal(group, lr, params, values, state, direct)
+
+    def _is_safe(self, group: dict[str, Any], param: Tensor, lr: float) -> bool:
+        """Whether compiled code can take the step, and it is sure to be finite."""
+        vectors = (param, param.grad, *self.memories(param))
+        if not native.takes(*vectors) or max(self.factors(group, lr)) > _SAFE_FACTOR:
+            return False
+        return native.magnitude(*vectors) < _SAFE_TOTAL
+
+    def _own(self, param: Tensor, key: str) -> Tensor:
+        """A state tensor to be changed in place; zeros before the first step."""
+        state = self.state[param]
+        if key not in state:
+            state[key] = torch.zeros_like(param)
+        tensor: Tensor = state[key]
+        return tensor
 
     def _memory(self, params: list[Tensor], key: str) -> list[Tensor]:
         """A state tensor of each parameter; zeros before the first step."""
