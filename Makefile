@@ -3,6 +3,7 @@
 
 VENV   := .venv
 PY     := $(VENV)/bin/python
+BENCH_VENV := .venv-bench
 JOBS   ?= 2
 ARGS   ?=
 
@@ -23,8 +24,8 @@ export PIP_NO_INPUT := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: environment-run environment-dev
-.PHONY: help demo test test-slow survive check format-check lint types imports safety page examples format clean
+.PHONY: environment-run environment-dev environment-bench
+.PHONY: help demo test test-slow survive bench check format-check lint types imports safety page examples format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -43,6 +44,10 @@ test-slow: environment-dev ## the tests marked slow, and only those
 survive: environment-dev ## kill runs 50 times a method, damage checkpoints 1,000 times: nothing may be lost (20 minutes)
 	OMP_NUM_THREADS=1 $(PY) tools/survival.py damage --count 500
 	OMP_NUM_THREADS=1 $(PY) tools/survival.py kills --count 50
+
+# The threads are the benchmark's own choice: ARGS="--threads 1".
+bench: environment-bench ## time steps and predictions beside other libraries (ARGS=--check compares with the goals)
+	MPLBACKEND=Agg $(BENCH_VENV)/bin/python -m benchmarks $(ARGS)
 
 check: format-check lint types imports safety page examples ## everything besides the tests that must hold before a commit
 
@@ -76,7 +81,7 @@ format: environment-dev ## format the code and mend what ruff can mend
 	$(PY) -m ruff format .
 
 clean: ## remove the environment, caches and builds
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(BENCH_VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find src tests tools examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The script knows whether there is anything to do.
@@ -85,3 +90,6 @@ environment-run:
 
 environment-dev:
 	@sh tools/environment.sh dev
+
+environment-bench:
+	@sh tools/environment.sh bench

@@ -3,6 +3,7 @@
 #
 #   tools/environment.sh run    what the package needs to run
 #   tools/environment.sh dev    ... and what the tests and checks need
+#   tools/environment.sh bench  in .venv-bench: the package, and the libraries that it is compared with
 #
 # .venv/.installed   folder, checksum of what an install is made from, run or dev: nothing to do while it fits
 # .venv/.installing  process number while an install is under way; found without that process, the
@@ -10,17 +11,17 @@
 # .venv/install.log  what pip said
 set -eu
 
-wanted=$1
+wanted=$1 venv=.venv peers=
 case $wanted in
     run) package=. ;;
     dev) package='.[dev]' ;;
-    *) echo "environment.sh: '$wanted' is neither run nor dev" >&2; exit 2 ;;
+    bench) package=. venv=.venv-bench peers=benchmarks/requirements.txt ;;
+    *) echo "environment.sh: '$wanted' is none of run, dev and bench" >&2; exit 2 ;;
 esac
 
 cd "$(dirname "$0")/.."
 here=$(pwd -P)
-sum=$(cat pyproject.toml constraints.txt hatch_build.py src/bayeswell/native/kernels.cpp | cksum)
-venv=.venv
+sum=$(cat pyproject.toml constraints.txt hatch_build.py src/bayeswell/native/kernels.cpp $peers | cksum)
 python=$venv/bin/python
 installed=$venv/.installed
 installing=$venv/.installing
@@ -82,6 +83,13 @@ echo "installing $package into $venv (the first time takes minutes; progress: $v
 if ! $python -m pip install --progress-bar off -c constraints.txt -e "$package" >$venv/install.log 2>&1 </dev/null; then
     tail -n 30 $venv/install.log >&2
     fail "the install failed: its last lines are above, the whole is in $venv/install.log; the next make starts afresh"
+fi
+if [ -n "$peers" ]; then
+    # One by one and without their requirements: none may bring another torch, and one that fails is only left out.
+    sed 's/[[:space:]]*#.*//; /^$/d' $peers | while read -r peer; do
+        $python -m pip install --progress-bar off --no-deps "$peer" >>$venv/install.log 2>&1 </dev/null ||
+            echo "note: $peer could not be installed and is left out; the reason is in $venv/install.log"
+    done
 fi
 printf '%s\n' "$here" "$sum" "$wanted" > $installed
 rm -f $installing

@@ -86,6 +86,11 @@ class Layout:
         return sum(self.sizes)
 
     @cached_property
+    def ends(self) -> Tensor:
+        """(sites,) int64 on the CPU: the place behind the last weight of each site."""
+        return torch.tensor(self.sizes, dtype=torch.int64).cumsum(0)
+
+    @cached_property
     def slices(self) -> dict[str, slice]:
         """The piece of the flat vector that belongs to each site, by its own name."""
         found, start = {}, 0

@@ -88,11 +88,12 @@ class Terms:
 class Prior(Protocol):
     """p(w), laid out over the sites of one network (independent weights).
 
-    Where it is Gaussian throughout, ``inverse_variance`` is 1/s^2 (a scalar or (P,)) and ``log_std_sum`` the
-    sum of log s over all weights; else both are None.
+    Where it is Gaussian throughout, ``inverse_variance`` is 1/s^2 (a scalar or (P,)), ``inverse_variance_by_site`` the
+    same with one number a site, and ``log_std_sum`` the sum of log s over all weights; else all are None.
     """
 
     inverse_variance: Tensor | None
+    inverse_variance_by_site: Tensor | None
     log_std_sum: Tensor | None
 
     def log_prob(self, weights: Tensor) -> Tensor:
@@ -160,7 +161,9 @@ class Posterior(nn.Module):
             with torch.no_grad():
                 noise = standard_normal((1, self.noise_size), like=like, generator=generator)
                 tensors = self.layout.unflatten(self.sample(noise)[0])
+            del noise
             yield tensors
+            del tensors
 
     def explain(self, site: Site) -> str:
         """How this site is represented, for ``describe()``."""

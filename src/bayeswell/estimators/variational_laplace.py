@@ -83,7 +83,8 @@ class VariationalLaplace:
 
         def twice_differentiable(layer: LinearLayer, x: Tensor) -> Tensor:
             shape = shapes[layer.name]
-            weight, bias = layer.module.weight, layer.module.bias
+            module: Any = layer.module
+            weight, bias = module.weight, module.bias
             if shape is None or x.dim() != layer.spatial_dims + 2 or transformed():
                 return layer.op(x, weight, bias)
             return convolve(x, weight, bias, shape)

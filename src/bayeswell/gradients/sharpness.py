@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..errors import CompositionError, SettingError, nearest, require_between
 from ..random import replayable
-from ..types import FACTORISED, BayesianModel, Inputs, Objective, Progress, Terms
+from ..types import FACTORISED, BayesianModel, Inputs, Objective, Posterior, Progress, Terms
 from .shifted import ShiftedModel
 
 _GEOMETRIES = ("identity", "mean_over_std")
@@ -62,13 +62,15 @@ class Sharpness:
         """The objective at the worst neighbour, to be used in place of ``objective``."""
         return SharpObjective(objective, self)
 
-    def ascent(self, gradient: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-        """e for a gradient of the NLL with respect to the means; all (P,)."""
-        scale = mean.abs() / std.clamp_min(1e-8) if self.geometry == "mean_over_std" else torch.ones_like(gradient)
-        direction = scale * gradient
-        length = direction.norm() if self.norm == "paper" else (gradient * direction).sum().sqrt()
+    def ascent(self, gradient: Tensor, posterior: Posterior) -> Tensor:
+        """e for a gradient of the NLL with respect to the means; both (P,)."""
+        direction = gradient
+        if self.geometry == "mean_over_std":
+            mean, std = posterior.mean_vector().detach(), posterior.std_vector().detach()
+            direction = gradient * (mean.abs() / std.clamp_min(1e-8))
+        length = direction.norm() if self.norm == "paper" else torch.dot(gradient, direction).sqrt()
         # Where the gradient vanishes every direction is as good as none.
-        return torch.where(length > 0, self.rho * direction / length, torch.zeros_like(direction))
+        return direction * torch.where(length > 0, self.rho / length, torch.zeros_like(length))
 
 
 class SharpObjective(nn.Module):
@@ -116,13 +118,13 @@ class SharpObjective(nn.Module):
         at: Progress | None,
         generator: torch.Generator | None,
     ) -> Tensor:
-        mean, std = model.posterior.mean_vector().detach(), model.posterior.std_vector().detach()
+        mean = model.posterior.mean_vector().detach()
         # The gradient is taken with respect to a shift of zero: it touches no parameter's gradient.
         shift = torch.zeros_like(mean, requires_grad=True)
         with replayable(generator, mean.device), torch.enable_grad():
             nll = self.objective.expected_nll(ShiftedModel(model, shift), inputs, targets, at=at, generator=generator)
             (gradient,) = torch.autograd.grad(nll, shift)
-        return self.sharpness.ascent(gradient, mean, std)
+        return self.sharpness.ascent(gradient, model.posterior)
 
 
 @contextmanager

@@ -67,6 +67,7 @@ class _ShiftedPrior:
     def __init__(self, base: Prior, offset: Tensor) -> None:
         self._base, self._offset = base, offset
         self.inverse_variance, self.log_std_sum = base.inverse_variance, base.log_std_sum
+        self.inverse_variance_by_site = base.inverse_variance_by_site
 
     @property
     def analytic(self) -> bool:

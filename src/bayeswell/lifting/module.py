@@ -90,8 +90,13 @@ class BayesianModule(nn.Module):
     def draws(self, count: int, generator: torch.Generator | None = None) -> Iterator[dict[str, Tensor]]:
         """Networks drawn from the posterior, one at a time: tensors by name for ``call``, without gradient."""
         for tensors in self.posterior.draws(count, generator):
-            kept = {name: with_padding(tensors[name], owner) for name, owner in self._padded.items()}
-            yield {**tensors, **kept, **draw_masks(self.net, generator)}
+            for name, owner in self._padded.items():
+                tensors[name] = with_padding(tensors[name], owner)
+            if self._drops:
+                tensors.update(draw_masks(self.net, generator))
+            yield tensors
+            # So that the next draw can have the memory of this one, which is still in the caches.
+            del tensors
 
     def stack(self) -> Stack | None:
         """How to run several draws at once, for predictions in evaluation mode; None where each has to go alone."""

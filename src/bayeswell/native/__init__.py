@@ -13,6 +13,7 @@ import os
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-VERSION = 1
+VERSION = 2
 """What a library made from this kernels.cpp says it is; another one was left behind by an older install."""
 
 _FOLDER = Path(__file__).parent
@@ -32,14 +33,16 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "version": (_int, []),
     "normals": (None, [_key, _pointer]),
     "fresh_draw": (None, [_int, _key, _pointer, _pointer, _pointer]),
-    "draw_and_kl": (_double, [_int, _pointer, _pointer, _pointer, _pointer, _count, _pointer]),
-    "slopes": (None, [_int, *[_pointer] * 4, _count, *[_pointer] * 4]),
+    "draw_and_kl": (_double, [_int, *[_pointer] * 5, _count, _pointer]),
+    "slopes": (None, [_int, *[_pointer] * 5, _count, *[_pointer] * 4]),
+    "half_squares": (_double, [_pointer, _pointer, _pointer, _count]),
+    "half_squares_slope": (None, [_pointer, _pointer, _pointer, _count, *[_pointer] * 3]),
     "variance": (None, [_int, _pointer, _pointer]),
     "variance_slope": (None, [_int, _pointer, _pointer, _pointer]),
     "weighted_squares": (_double, [_int, _pointer, _pointer]),
     "weighted_squares_slopes": (None, [_int, *[_pointer] * 5]),
-    "tied_draw_and_kl": (_double, [_pointer, _pointer, _count, _count, *[_pointer] * 3, _count, _pointer]),
-    "tied_slopes": (None, [_pointer, _pointer, _count, _count, *[_pointer] * 3, _count, *[_pointer] * 5]),
+    "tied_draw_and_kl": (_double, [_pointer, _count, _count, *[_pointer] * 5, _count, _pointer]),
+    "tied_slopes": (None, [_pointer, _count, _count, *[_pointer] * 5, _count, *[_pointer] * 5]),
     "langevin": (_double, [_key, _pointer, _pointer, _pointer, _number, _number]),
     "adabound": (None, [*[_pointer] * 5, _number, _double, _double, *[_number] * 4]),
     "sum_of_squares": (_double, [_pointer]),
@@ -95,14 +98,24 @@ def available() -> bool:
     return _Switch.on and _library() is not None
 
 
+@dataclass(frozen=True)
+class Precision:
+    """Prior precisions h = 1 / std^2: (P,) numbers, or one for each stretch of weights that ``ends`` cuts off.
+
+    ``ends`` (int64) holds the place behind the last weight of each stretch; stretches need no memory to be read.
+    """
+
+    values: Tensor
+    ends: Tensor | None
+
+    def given(self) -> tuple[Tensor, Tensor | None, int]:
+        """What the compiled formulas take."""
+        return self.values, self.ends, 0 if self.ends is None else len(self.ends)
+
+
 def transformed() -> bool:
     """Whether code is being compiled, or runs inside vmap or a grad transform: these need to see every operation."""
     return torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None
-
-
-def transformed() -> bool:
-    """Whether this runs inside vmap, grad or another transform of torch.func, which needs to see every operation."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def takes(*tensors: Tensor | None) -> bool:
@@ -143,19 +156,11 @@ def fresh_draw(form: int, key: int, mean: Tensor, state: Tensor) -> Tensor:
 
 
 def draw_and_kl(
-    form: int,
-    mean: Tensor,
-    state: Tensor,
-    noise: Tensor | None,
-    inverse_variance: Tensor,
-    weights: Tensor | None = None,
+    form: int, mean: Tensor, state: Tensor, noise: Tensor | None, precision: Precision
 ) -> tuple[Tensor | None, float]:
-    """w = m + s noise (None without noise), and sum [h (m^2 + s^2) / 2 - log s]; into ``weights`` if given."""
-    if noise is not None and weights is None:
-        weights = torch.empty_like(mean)
-    stride = int(inverse_variance.dim() > 0)
-    kl = _call("draw_and_kl", mean.numel(), form, mean, state, noise, inverse_variance, stride, weights)
-    return weights, kl
+    """w = m + s noise (None without noise), and sum [h (m^2 + s^2) / 2 - log s]."""
+    weights = None if noise is None else torch.empty_like(mean)
+    return weights, _call("draw_and_kl", mean.numel(), form, mean, state, noise, *precision.given(), weights)
 
 
 def slopes(
@@ -163,17 +168,27 @@ def slopes(
     mean: Tensor,
     state: Tensor,
     noise: Tensor | None,
-    inverse_variance: Tensor,
+    precision: Precision,
     of_weights: Tensor | None,
     of_kl: Tensor | None,
-    into: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of mean and state for ``draw_and_kl``, from those of its two results; ``into`` these if given."""
-    of_mean, of_state = into or (torch.empty_like(mean), torch.empty_like(mean))
-    stride = int(inverse_variance.dim() > 0)
-    given = (form, mean, state, noise, inverse_variance, stride, of_weights, of_kl, of_mean, of_state)
+    """The gradients of mean and state for ``draw_and_kl``, from those of its two results."""
+    of_mean, of_state = torch.empty_like(mean), torch.empty_like(mean)
+    given = (form, mean, state, noise, *precision.given(), of_weights, of_kl, of_mean, of_state)
     _call("slopes", mean.numel(), *given)
     return of_mean, of_state
+
+
+def half_squares(mean: Tensor, precision: Precision) -> float:
+    """sum h m^2 / 2."""
+    return float(_call("half_squares", mean.numel(), mean, *precision.given()))
+
+
+def half_squares_slope(mean: Tensor, precision: Precision, of_weights: Tensor | None, of_sum: Tensor) -> Tensor:
+    """The gradient of m for ``half_squares``, and for a use of m itself if ``of_weights`` is given."""
+    out = torch.empty_like(mean)
+    _call("half_squares_slope", mean.numel(), mean, *precision.given(), of_weights, of_sum, out)
+    return out
 
 
 def variance(form: int, state: Tensor) -> Tensor:
@@ -203,31 +218,29 @@ def weighted_squares_slopes(form: int, state: Tensor, values: Tensor, of_sum: Te
 
 
 def tied_draw_and_kl(
-    left: Tensor, right: Tensor, mean: Tensor, noise: Tensor | None, inverse_variance: Tensor, weights: Tensor | None
-) -> float:
-    """As ``draw_and_kl`` for a matrix of stds left (m, k) @ right (k, n); ``weights`` is written to."""
-    rank, columns = right.shape
-    given = (left, right, rank, columns, mean, noise, inverse_variance, int(inverse_variance.dim() > 0), weights)
-    return float(_call("tied_draw_and_kl", mean.numel(), *given))
+    sites: Tensor, rank: int, factors: Tensor, log_std: Tensor | None, mean: Tensor, noise: Tensor | None,
+    precision: Precision,
+) -> tuple[Tensor | None, float]:  # fmt: skip
+    """As ``draw_and_kl`` where some stds are matrices left @ right'; a row of ``sites`` (int64) says where they lie:
+
+    place of the site, its size, columns (0: not tied), where its left and right factors, or its log stds, begin.
+    Stretches of precision, if there are any, are the sites.
+    """
+    weights = None if noise is None else torch.empty_like(mean)
+    given = (sites, len(sites), rank, factors, log_std, mean, noise, precision.values, int(precision.ends is not None))
+    return weights, _call("tied_draw_and_kl", mean.numel(), *given, weights)
 
 
 def tied_slopes(
-    left: Tensor,
-    right: Tensor,
-    mean: Tensor,
-    noise: Tensor | None,
-    inverse_variance: Tensor,
-    of_weights: Tensor | None,
-    of_kl: Tensor | None,
-    of_mean: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """The gradients of left and right for ``tied_draw_and_kl``; ``of_mean`` is written to."""
-    rank, columns = right.shape
-    of_left, of_right = torch.empty_like(left), torch.empty_like(right)
-    stride = int(inverse_variance.dim() > 0)
-    given = (left, right, rank, columns, mean, noise, inverse_variance, stride, of_weights, of_kl)
-    _call("tied_slopes", mean.numel(), *given, of_mean, of_left, of_right)
-    return of_left, of_right
+    sites: Tensor, rank: int, factors: Tensor, log_std: Tensor | None, mean: Tensor, noise: Tensor | None,
+    precision: Precision, of_weights: Tensor | None, of_kl: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor | None]:  # fmt: skip
+    """The gradients of mean, factors and log_std for ``tied_draw_and_kl``."""
+    of_mean, of_factors = torch.empty_like(mean), torch.empty_like(factors)
+    of_log_std = None if log_std is None else torch.empty_like(log_std)
+    given = (sites, len(sites), rank, factors, log_std, mean, noise, precision.values, int(precision.ends is not None))
+    _call("tied_slopes", mean.numel(), *given, of_weights, of_kl, of_mean, of_factors, of_log_std)
+    return of_mean, of_factors, of_log_std
 
 
 def langevin(key: int, weights: Tensor, grads: Tensor, rate: float, scale: float) -> tuple[Tensor, float]:

@@ -40,6 +40,29 @@ double sum_in_chunks(int64_t n, int threads, F work) {
     return total;
 }
 
+// Prior precisions h = 1 / p^2: one for each weight (stride 1), or one for each of `runs` neighbouring stretches of weights,
+// the last weight of stretch r being ends[r] - 1: then they take no memory to read.
+struct Precision {
+    const float* values;
+    const int64_t* ends;
+    int64_t runs;
+};
+
+// work(h, stride, first, last) on pieces of [first, last) that have one h, or on the whole of it.
+template <class F>
+double over_runs(const Precision& h, int64_t first, int64_t last, F work) {
+    if (!h.runs) return work(h.values, int64_t(1), first, last);
+    int64_t run = 0;
+    while (h.ends[run] <= first) ++run;
+    double total = 0;
+    for (; first < last; ++run) {
+        const int64_t stop = h.ends[run] < last ? h.ends[run] : last;
+        total += work(h.values + run, int64_t(0), first, stop);
+        first = stop;
+    }
+    return total;
+}
+
 ALWAYS float as_float(int32_t bits) {
     float value;
     std::memcpy(&value, &bits, 4);
@@ -237,6 +260,28 @@ void variance_slope(const float* of_variance, const float* state, float* out, in
     }
 }
 
+double half_squares(const float* mean, const float* h, int64_t stride, int64_t first, int64_t last) {
+    double total = 0;
+    FOR_BLOCKS
+        float part = 0;
+        const float common = h[0];
+#pragma omp simd reduction(+ : part)
+        for (int64_t i = at; i < stop; ++i) part += (stride ? h[i] : common) * mean[i] * mean[i];
+        total += part;
+    }
+    return 0.5 * total;
+}
+
+void half_squares_slope(const float* mean, const float* h, int64_t stride, const float* of_weights, float of_sum,
+                        float* of_mean, int64_t first, int64_t last) {
+    const float common = h[0];
+#pragma omp simd
+    for (int64_t i = first; i < last; ++i) {
+        const float flow = of_sum * (stride ? h[i] : common) * mean[i];
+        of_mean[i] = of_weights ? of_weights[i] + flow : flow;
+    }
+}
+
 template <int form>
 double weighted_squares(const float* state, const float* values, int64_t first, int64_t last) {
     double total = 0;
@@ -330,9 +375,40 @@ void tied_slopes(const float* left, const float* right, int64_t rank, int64_t co
     }
 }
 
+// A matrix in pieces of whole rows; at most 64 of them, as each has a sum over its columns to itself.
 int64_t rows_at_a_time(int64_t rows, int64_t columns) {
-    const int64_t by_size = CHUNK / columns, by_count = (rows + 63) / 64;  // each piece has a column sum of its own
-    return by_size > by_count ? by_size : by_count > 0 ? by_count : 1;
+    const int64_t by_size = CHUNK / columns, by_count = (rows + 63) / 64;
+    return by_size > by_count ? by_size : by_count;
+}
+
+int64_t row_pieces(int64_t rows, int64_t columns) {
+    const int64_t step = rows_at_a_time(rows, columns);
+    return (rows + step - 1) / step;
+}
+
+template <class F>
+void in_rows(int64_t rows, int64_t columns, int threads, F work) {
+    const int64_t step = rows_at_a_time(rows, columns), pieces = row_pieces(rows, columns);
+    const int used = rows * columns <= SERIAL || threads < 1 ? 1 : threads;
+    (void)used;
+#pragma omp parallel for schedule(static) num_threads(used) if (used > 1)
+    for (int64_t p = 0; p < pieces; ++p) work(p, p * step, (p + 1) * step < rows ? (p + 1) * step : rows);
+}
+
+template <class F>
+double sum_in_rows(int64_t rows, int64_t columns, int threads, F work) {
+    std::vector<double> parts(row_pieces(rows, columns), 0.0);
+    in_rows(rows, columns, threads, [&](int64_t p, int64_t first, int64_t last) { parts[p] = work(first, last); });
+    double total = 0;
+    for (double part : parts) total += part;
+    return total;
+}
+
+const float* by_component(const float* factors, int64_t rank, int64_t columns, std::vector<float>& out) {
+    out.resize(rank * columns);
+    for (int64_t j = 0; j < columns; ++j)
+        for (int64_t k = 0; k < rank; ++k) out[k * columns + j] = factors[j * rank + k];
+    return out.data();
 }
 
 double langevin(uint64_t key, const float* weights, const float* grads, float* out, float rate, float scale,
@@ -592,7 +668,7 @@ void newton_step(float* mean, const float* of_mean, float* log_std, const float*
 
 extern "C" {
 
-int bayeswell_version() { return 1; }
+int bayeswell_version() { return 2; }
 
 void bayeswell_normals(uint64_t key, float* out, int64_t n, int threads) {
     in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) { normals(key, out, first, last); });
@@ -604,21 +680,50 @@ void bayeswell_fresh_draw(int form, uint64_t key, const float* mean, const float
     in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) { work(key, mean, state, weights, first, last); });
 }
 
-double bayeswell_draw_and_kl(int form, const float* mean, const float* state, const float* noise,
-                             const float* inverse_variance, int64_t stride, float* weights, int64_t n, int threads) {
+double bayeswell_draw_and_kl(int form, const float* mean, const float* state, const float* noise, const float* precisions,
+                             const int64_t* ends, int64_t runs, float* weights, int64_t n, int threads) {
     auto work = form == FROM_LOG_STD ? draw_and_kl<FROM_LOG_STD> : draw_and_kl<AS_IT_IS>;
+    const Precision precision{precisions, ends, runs};
     return sum_in_chunks(n, threads, [=](int64_t first, int64_t last) {
-        return work(mean, state, noise, inverse_variance, stride, weights, first, last);
+        return over_runs(precision, first, last, [=](const float* h, int64_t stride, int64_t from, int64_t to) {
+            return work(mean, state, noise, h, stride, weights, from, to);
+        });
     });
 }
 
-void bayeswell_slopes(int form, const float* mean, const float* state, const float* noise, const float* inverse_variance,
-                      int64_t stride, const float* of_weights, const float* of_kl, float* of_mean, float* of_state,
-                      int64_t n, int threads) {
+void bayeswell_slopes(int form, const float* mean, const float* state, const float* noise, const float* precisions,
+                      const int64_t* ends, int64_t runs, const float* of_weights, const float* of_kl, float* of_mean,
+                      float* of_state, int64_t n, int threads) {
     auto work = form == FROM_LOG_STD ? slopes_for<FROM_LOG_STD>(of_weights, of_kl) : slopes_for<AS_IT_IS>(of_weights, of_kl);
+    const Precision precision{precisions, ends, runs};
     const float c = of_kl ? *of_kl : 0.0f;
-    in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) {
-        work(mean, state, noise, inverse_variance, stride, of_weights, c, of_mean, of_state, first, last);
+    in_chunks(n, threads, [=](int64_t, int64_t begin, int64_t end) {
+        over_runs(precision, begin, end, [=](const float* h, int64_t stride, int64_t from, int64_t to) {
+            work(mean, state, noise, h, stride, of_weights, c, of_mean, of_state, from, to);
+            return 0.0;
+        });
+    });
+}
+
+double bayeswell_half_squares(const float* mean, const float* precisions, const int64_t* ends, int64_t runs, int64_t n,
+                              int threads) {
+    const Precision precision{precisions, ends, runs};
+    return sum_in_chunks(n, threads, [=](int64_t first, int64_t last) {
+        return over_runs(precision, first, last, [=](const float* h, int64_t stride, int64_t from, int64_t to) {
+            return half_squares(mean, h, stride, from, to);
+        });
+    });
+}
+
+void bayeswell_half_squares_slope(const float* mean, const float* precisions, const int64_t* ends, int64_t runs,
+                                  const float* of_weights, const float* of_sum, float* of_mean, int64_t n, int threads) {
+    const Precision precision{precisions, ends, runs};
+    const float c = *of_sum;
+    in_chunks(n, threads, [=](int64_t, int64_t begin, int64_t end) {
+        over_runs(precision, begin, end, [=](const float* h, int64_t stride, int64_t from, int64_t to) {
+            half_squares_slope(mean, h, stride, of_weights, c, of_mean, from, to);
+            return 0.0;
+        });
     });
 }
 
@@ -646,40 +751,79 @@ void bayeswell_weighted_squares_slopes(int form, const float* state, const float
     });
 }
 
-double bayeswell_tied_draw_and_kl(const float* left, const float* right, int64_t rank, int64_t columns, const float* mean,
-                                  const float* noise, const float* inverse_variance, int64_t stride, float* weights,
-                                  int64_t n, int threads) {
-    const int64_t rows = n / columns, step = rows_at_a_time(rows, columns), pieces = (rows + step - 1) / step;
-    std::vector<double> parts(pieces, 0.0);
-    const int used = n <= SERIAL || threads < 1 ? 1 : threads;
-    (void)used;
-#pragma omp parallel for schedule(static) num_threads(used) if (used > 1)
-    for (int64_t p = 0; p < pieces; ++p)
-        parts[p] = tied_draw_and_kl(left, right, rank, columns, mean, noise, inverse_variance, stride, weights, p * step,
-                                    (p + 1) * step < rows ? (p + 1) * step : rows);
+// A posterior with tied sites, whole: one row of the table for each site, its place in the flat vector, its number of
+// weights, its number of columns (0: not tied, its log stds lie one by one) and where its left and right factors, or its
+// log stds, begin. Right factors come as (columns, rank) and are laid out by component first.
+struct TiedSite {
+    int64_t at, size, columns, left, right;
+};
+
+double bayeswell_tied_draw_and_kl(const TiedSite* sites, int64_t count, int64_t rank, const float* factors,
+                                  const float* log_std, const float* mean, const float* noise, const float* precisions,
+                                  int64_t by_site, float* weights, int64_t n, int threads) {
+    const int64_t stride = by_site ? 0 : 1;
     double total = 0;
-    for (double part : parts) total += part;
+    std::vector<float> right;
+    for (const TiedSite* site = sites; site < sites + count; ++site) {
+        const float *m = mean + site->at, *e = noise ? noise + site->at : nullptr;
+        const float* h = precisions + (by_site ? site - sites : site->at);
+        float* w = weights ? weights + site->at : nullptr;
+        if (!site->columns) {
+            const float* state = log_std + site->left;
+            total += sum_in_chunks(site->size, threads, [=](int64_t first, int64_t last) {
+                return draw_and_kl<FROM_LOG_STD>(m, state, e, h, stride, w, first, last);
+            });
+            continue;
+        }
+        const int64_t columns = site->columns;
+        const float *left = factors + site->left, *v = by_component(factors + site->right, rank, columns, right);
+        total += sum_in_rows(site->size / columns, columns, threads, [=](int64_t first, int64_t last) {
+            return tied_draw_and_kl(left, v, rank, columns, m, e, h, stride, w, first, last);
+        });
+    }
+    (void)n;
     return total;
 }
 
-void bayeswell_tied_slopes(const float* left, const float* right, int64_t rank, int64_t columns, const float* mean,
-                           const float* noise, const float* inverse_variance, int64_t stride, const float* of_weights,
-                           const float* of_kl, float* of_mean, float* of_left, float* of_right, int64_t n, int threads) {
-    const int64_t rows = n / columns, step = rows_at_a_time(rows, columns), pieces = (rows + step - 1) / step;
-    auto work = !of_weights ? tied_slopes<false, true> : of_kl ? tied_slopes<true, true> : tied_slopes<true, false>;
+void bayeswell_tied_slopes(const TiedSite* sites, int64_t count, int64_t rank, const float* factors, const float* log_std,
+                           const float* mean, const float* noise, const float* precisions, int64_t by_site,
+                           const float* of_weights, const float* of_kl, float* of_mean, float* of_factors,
+                           float* of_log_std, int64_t n, int threads) {
+    const int64_t stride = by_site ? 0 : 1;
     const float c = of_kl ? *of_kl : 0.0f;
-    std::vector<float> sums(pieces * rank * columns, 0.0f);
-    const int used = n <= SERIAL || threads < 1 ? 1 : threads;
-    (void)used;
-#pragma omp parallel for schedule(static) num_threads(used) if (used > 1)
-    for (int64_t p = 0; p < pieces; ++p)
-        work(left, right, rank, columns, mean, noise, inverse_variance, stride, of_weights, c, of_mean, of_left,
-             sums.data() + p * rank * columns, p * step, (p + 1) * step < rows ? (p + 1) * step : rows);
-    for (int64_t i = 0; i < rank * columns; ++i) {
-        float total = 0;
-        for (int64_t p = 0; p < pieces; ++p) total += sums[p * rank * columns + i];
-        of_right[i] = total;
+    auto free_work = slopes_for<FROM_LOG_STD>(of_weights, of_kl);
+    auto work = !of_weights ? tied_slopes<false, true> : of_kl ? tied_slopes<true, true> : tied_slopes<true, false>;
+    std::vector<float> right, sums;
+    for (const TiedSite* site = sites; site < sites + count; ++site) {
+        const float *m = mean + site->at, *e = noise ? noise + site->at : nullptr;
+        const float* h = precisions + (by_site ? site - sites : site->at);
+        const float* g = of_weights ? of_weights + site->at : nullptr;
+        float* of_m = of_mean + site->at;
+        if (!site->columns) {
+            const float* state = log_std + site->left;
+            float* of_state = of_log_std + site->left;
+            in_chunks(site->size, threads, [=](int64_t, int64_t first, int64_t last) {
+                free_work(m, state, e, h, stride, g, c, of_m, of_state, first, last);
+            });
+            continue;
+        }
+        const int64_t columns = site->columns, rows = site->size / columns, width = rank * columns;
+        const float *left = factors + site->left, *v = by_component(factors + site->right, rank, columns, right);
+        float* of_left = of_factors + site->left;
+        sums.assign(row_pieces(rows, columns) * width, 0.0f);
+        float* pieces = sums.data();
+        in_rows(rows, columns, threads, [=](int64_t piece, int64_t first, int64_t last) {
+            work(left, v, rank, columns, m, e, h, stride, g, c, of_m, of_left, pieces + piece * width, first, last);
+        });
+        float* of_right = of_factors + site->right;
+        for (int64_t j = 0; j < columns; ++j)
+            for (int64_t k = 0; k < rank; ++k) {
+                float sum = 0;
+                for (size_t p = k * columns + j; p < sums.size(); p += width) sum += sums[p];
+                of_right[j * rank + k] = sum;
+            }
     }
+    (void)n;
 }
 
 double bayeswell_langevin(uint64_t key, const float* weights, const float* grads, float* out, float rate, float scale,

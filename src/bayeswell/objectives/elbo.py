@@ -61,7 +61,9 @@ class ELBO(nn.Module):
     ) -> Terms:
         """The terms of one batch; differentiate ``total``."""
         estimate, kl = self._evaluate(model, inputs, targets, at, generator)
-        total = self._share(targets, at) * estimate.nll + self._factor(at) * kl
+        share = self._share(targets, at)
+        # One operation where a batch counts in full; the step of a small network is mostly operations started.
+        total = torch.add(estimate.nll if share == 1 else share * estimate.nll, kl, alpha=self._factor(at))
         if self.check and not math.isfinite(total.item()):
             require_finite("the targets", targets)
             require_finite("the network's outputs", estimate.outputs)

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from ..tree import Layout, Site
 from ..types import POINT, WEIGHT_SAMPLE, Posterior, Prior
+from .one_pass import GaussianPrior, point_and_kl
 
 
 class DeltaPosterior(Posterior):
@@ -36,12 +36,13 @@ class DeltaPosterior(Posterior):
 
     def sample_and_kl(self, noise: Tensor | None, prior: Prior) -> tuple[Tensor | None, Tensor]:
         """The weights and -log p(w): with mean NLL and 1/N this is the MAP objective."""
-        weights = None if noise is None else self.sample(noise)
-        if prior.inverse_variance is None or prior.log_std_sum is None:
-            return weights, -prior.log_prob(self.mean)
+        gaussian = GaussianPrior.of(prior, self.layout)
+        if gaussian is None or prior.log_std_sum is None:
+            return None if noise is None else self.sample(noise), -prior.log_prob(self.mean)
         # The same for a Gaussian prior, in fewer passes over memory.
-        squares = torch.dot(self.mean * prior.inverse_variance, self.mean)
-        return weights, 0.5 * squares + prior.log_std_sum + 0.5 * self.layout.size * math.log(2 * math.pi)
+        constant = prior.log_std_sum + 0.5 * self.layout.size * math.log(2 * math.pi)
+        weights, kl = point_and_kl(self.mean, gaussian, constant)
+        return None if noise is None else weights.expand(len(noise), -1), kl
 
     def explain(self, site: Site) -> str:
         """For ``describe()``."""

@@ -13,7 +13,7 @@ from .. import native
 from ..random import LEAST_COUNTED, draw_key, standard_normal
 from ..tree import Layout
 from ..types import Posterior, Prior
-from .one_pass import draws_and_kl, variances, weighted_squares
+from .one_pass import GaussianPrior, draws_and_kl, variances, weighted_squares
 from .std_forms import AS_IT_IS, StdForm
 
 
@@ -76,10 +76,11 @@ class FactorisedPosterior(Posterior):
 
     def sample_and_kl(self, noise: Tensor | None, prior: Prior) -> tuple[Tensor | None, Tensor]:
         """Draws and KL in one pass: sum [log(p/s) + (s^2 + m^2)/(2 p^2) - 1/2] for prior stds p."""
-        if prior.inverse_variance is None or prior.log_std_sum is None:
+        gaussian = GaussianPrior.of(prior, self.layout)
+        if gaussian is None or prior.log_std_sum is None:
             return super().sample_and_kl(noise, prior)
-        weights, rest = draws_and_kl(self.mean, self.std_state(), noise, prior.inverse_variance, self.std_form)
-        return weights, rest + (prior.log_std_sum - 0.5 * self.layout.size)
+        constant = prior.log_std_sum - 0.5 * self.layout.size
+        return draws_and_kl(self.mean, self.std_state(), noise, gaussian, constant, self.std_form)
 
 
 def _fresh_draw(mean: Tensor, std: Tensor, generator: torch.Generator | None) -> Tensor:

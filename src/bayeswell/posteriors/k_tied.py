@@ -16,6 +16,7 @@ from ..errors import SettingError, require_count, require_positive
 from ..tree import Layout, Site
 from ..types import ENTROPY, FACTORISED, LOG_PROB, WEIGHT_SAMPLE, Posterior, Prior
 from .factorised import FactorisedPosterior
+from .one_pass import GaussianPrior
 from .start import check_initial_std, initial_std_vector
 from .std_forms import AS_IT_IS
 
@@ -51,7 +52,7 @@ class KTiedPosterior(FactorisedPosterior):
         self.register_parameter("log_std", nn.Parameter(torch.cat(free)) if free else None)
         # Each site, and where its numbers lie: in ``log_std``, or in ``log_factors`` (rows, columns).
         self.places = tuple(self._find_places())
-        self._rows_first = all(site.output_dim == 0 for site, _, sides in self.places if sides is not None)
+        self.table = self._make_table()
 
     def std_state(self) -> Tensor:
         """std_ij = sum_k u_ik v_jk with u = exp(a), v = exp(b) for tied sites, exp(log_std) for the others."""
@@ -69,12 +70,28 @@ class KTiedPosterior(FactorisedPosterior):
 
     def sample_and_kl(self, noise: Tensor | None, prior: Prior) -> tuple[Tensor | None, Tensor]:
         """As every factorised posterior's, without ever writing the stds down where the compiled formulas can."""
-        inverse_variance, log_std_sum = prior.inverse_variance, prior.log_std_sum
-        given = (self.mean, self.log_factors, self.log_std, noise, inverse_variance)
-        if inverse_variance is None or log_std_sum is None or not self._rows_first or not native_takes(noise, *given):
+        gaussian, log_std_sum = GaussianPrior.of(prior, self.layout), prior.log_std_sum
+        given = (self.mean, self.log_factors, self.log_std, noise)
+        if gaussian is None or log_std_sum is None or self.table is None:
             return super().sample_and_kl(noise, prior)
-        weights, rest = _TiedDrawAndKL.apply(self.mean, self.log_factors, self.log_std, noise, inverse_variance, self)
-        return weights, rest + (log_std_sum - 0.5 * self.layout.size)
+        if (noise is not None and len(noise) > 1) or not native.takes(*given, gaussian.inverse_variance):
+            return super().sample_and_kl(noise, prior)
+        constant = log_std_sum - 0.5 * self.layout.size
+        weights, kl = _TiedDrawAndKL.apply(*given, gaussian.precision, constant, self)
+        return weights, kl
+
+    def _make_table(self) -> Tensor | None:
+        """``places`` for the compiled formulas; None if a matrix lies with its columns first, which they cannot read."""
+        rows = []
+        for site, free, sides in self.places:
+            if sides is None:
+                rows.append([self.layout.slices[site.name].start, site.size, 0, free.start, 0])
+                continue
+            if site.output_dim != 0 or site.matrix_shape is None:
+                return None
+            columns = site.matrix_shape[1]
+            rows.append([self.layout.slices[site.name].start, site.size, columns, sides[0].start, sides[1].start])
+        return torch.tensor(rows)
 
     def _find_places(self) -> Iterator[tuple[Site, slice, tuple[slice, slice] | None]]:
         at, free_at = 0, 0
@@ -144,74 +161,35 @@ class _TiedStds(torch.autograd.Function):
 
 
 class _TiedDrawAndKL(torch.autograd.Function):
-    """One draw (None without noise) and K of ``one_pass``, site by site; the equations are there."""
+    """One draw (None without noise) and the KL of ``one_pass``; the equations are there."""
 
     @staticmethod
     def forward(
         ctx: Any, mean: Tensor, log_factors: Tensor, log_std: Tensor | None, noise: Tensor | None,
-        inverse_variance: Tensor, posterior: KTiedPosterior,
+        precision: native.Precision, constant: Tensor, posterior: KTiedPosterior,
     ) -> tuple[Tensor | None, Tensor]:  # fmt: skip
         factors = log_factors.exp()
-        weights = None if noise is None else torch.empty_like(noise)
-        kl = 0.0
-        for site, free, sides in posterior.places:
-            here = posterior.layout.slices[site.name]
-            own_noise, own_weights = _row(noise, here), _row(weights, here)
-            scale = _piece(inverse_variance, here)
-            if sides is None:
-                assert log_std is not None
-                kl += native.draw_and_kl(0, mean[here], log_std[free], own_noise, scale, own_weights)[1]
-            else:
-                left, right = _sides(factors, sides, posterior.rank)
-                kl += native.tied_draw_and_kl(left, right, mean[here], own_noise, scale, own_weights)
-        ctx.save_for_backward(mean, factors, log_std, noise, inverse_variance)
+        ctx.save_for_backward(factors, log_std, mean, noise)
+        ctx.precision = precision
         ctx.posterior = posterior
         ctx.set_materialize_grads(False)
-        return weights, mean.new_tensor(kl)
+        table = posterior.table
+        assert table is not None
+        drawn, kl = native.tied_draw_and_kl(table, posterior.rank, factors, log_std, mean, noise, precision)
+        return None if drawn is None else drawn[None], mean.new_tensor(kl + constant.item())
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_weights: Tensor | None, of_kl: Tensor | None) -> tuple[Tensor | None, ...]:
-        mean, factors, log_std, noise, inverse_variance = ctx.saved_tensors
-        posterior: KTiedPosterior = ctx.posterior
         if of_weights is None and of_kl is None:
-            return (None,) * 6
-        of_weights = None if of_weights is None else of_weights.contiguous()
-        of_mean, of_factors = torch.empty_like(mean), torch.empty_like(factors)
-        of_log_std = None if log_std is None else torch.empty_like(log_std)
-        for site, free, sides in posterior.places:
-            here = posterior.layout.slices[site.name]
-            own_noise, of_draw = _row(noise, here), _row(of_weights, here)
-            scale = _piece(inverse_variance, here)
-            if sides is None:
-                assert log_std is not None and of_log_std is not None
-                into = (of_mean[here], of_log_std[free])
-                native.slopes(0, mean[here], log_std[free], own_noise, scale, of_draw, of_kl, into)
-                continue
-            left, right = _sides(factors, sides, posterior.rank)
-            slopes = native.tied_slopes(left, right, mean[here], own_noise, scale, of_draw, of_kl, of_mean[here])
-            of_factors[sides[0]] = slopes[0].view(-1)
-            of_factors[sides[1]].view(-1, posterior.rank).copy_(slopes[1].T)
-        return of_mean, of_factors.mul_(factors), of_log_std, None, None, None
-
-
-def native_takes(noise: Tensor | None, *tensors: Tensor | None) -> bool:
-    """Whether the compiled formulas take these: they make one draw at a time."""
-    return (noise is None or len(noise) == 1) and native.takes(*tensors)
-
-
-def _row(draws: Tensor | None, place: slice) -> Tensor | None:
-    return None if draws is None else draws[0, place]
-
-
-def _piece(scale: Tensor, place: slice) -> Tensor:
-    return scale[place] if scale.dim() else scale
-
-
-def _sides(factors: Tensor, sides: tuple[slice, slice], rank: int) -> tuple[Tensor, Tensor]:
-    """(rows, rank) and (rank, columns)."""
-    left, right = (factors[side].view(-1, rank) for side in sides)
-    return left, right.T.contiguous()
+            return (None,) * 7
+        factors, log_std, mean, noise = ctx.saved_tensors
+        table, rank = ctx.posterior.table, ctx.posterior.rank
+        of_draw = None if of_weights is None else of_weights.contiguous()
+        of_mean, of_factors, of_log_std = native.tied_slopes(
+            table, rank, factors, log_std, mean, noise, ctx.precision, of_draw, of_kl
+        )
+        return of_mean, of_factors.mul_(factors), of_log_std, None, None, None, None
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,14 @@
 
 With w = m + s eps, h = 1 / p^2 for prior stds p, and
 
-    K = sum [h (m^2 + s^2) / 2 - log s]          (KL from N(0, p^2) up to a constant)
+    KL = k + sum [h (m^2 + s^2) / 2 - log s],        k = sum [log p - 1/2],
 
-upstream gradients g (of w) and c (of K) give d/dm = g + c h m and d/ds = g eps + c (h s - 1 / s).
+upstream gradients g (of w) and c (of KL) give d/dm = g + c h m and d/ds = g eps + c (h s - 1 / s).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,18 +17,36 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .. import native
+from ..tree import Layout
+from ..types import Prior
 from .std_forms import StdForm
 
 
+@dataclass(frozen=True)
+class GaussianPrior:
+    """What a KL from independent N(0, p^2) needs to know: 1 / p^2, as a scalar or (P,), and as stretches."""
+
+    inverse_variance: Tensor
+    precision: native.Precision
+
+    @classmethod
+    def of(cls, prior: Prior, layout: Layout) -> GaussianPrior | None:
+        """That of a prior; None if it is not Gaussian throughout."""
+        if prior.inverse_variance is None or prior.inverse_variance_by_site is None:
+            return None
+        return cls(prior.inverse_variance, native.Precision(prior.inverse_variance_by_site, layout.ends))
+
+
 def draws_and_kl(
-    mean: Tensor, state: Tensor, noise: Tensor | None, inverse_variance: Tensor, form: StdForm
+    mean: Tensor, state: Tensor, noise: Tensor | None, prior: GaussianPrior, constant: Tensor, form: StdForm
 ) -> tuple[Tensor | None, Tensor]:
-    """(D, P) draws (None without noise) and K, for first derivatives only."""
+    """(D, P) draws (None without noise) and the KL with k = ``constant``, for first derivatives only."""
     if native.transformed():
         std = form.std(state)
         drawn = None if noise is None else torch.addcmul(mean, std, noise)
-        return drawn, (0.5 * inverse_variance * (mean.square() + std.square()) - form.log_std(state)).sum()
-    weights, kl = _DrawsAndKL.apply(mean, state, noise, inverse_variance, form)
+        terms = 0.5 * prior.inverse_variance * (mean.square() + std.square()) - form.log_std(state)
+        return drawn, terms.sum() + constant
+    weights, kl = _DrawsAndKL.apply(mean, state, noise, prior, constant, form)
     return weights, kl
 
 
@@ -50,39 +69,73 @@ def weighted_squares(state: Tensor, values: Tensor, form: StdForm) -> Tensor:
 class _DrawsAndKL(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, mean: Tensor, state: Tensor, noise: Tensor | None, inverse_variance: Tensor, form: StdForm
-    ) -> tuple[Tensor | None, Tensor]:
-        ctx.save_for_backward(mean, state, noise, inverse_variance)
-        ctx.form = form
+        ctx: Any, mean: Tensor, state: Tensor, noise: Tensor | None, prior: GaussianPrior, constant: Tensor,
+        form: StdForm,
+    ) -> tuple[Tensor | None, Tensor]:  # fmt: skip
+        ctx.save_for_backward(mean, state, noise)
+        ctx.prior, ctx.form = prior, form
         ctx.set_materialize_grads(False)
-        if _one_draw(noise) and _is_native(form, mean, state, noise, inverse_variance):
-            drawn, value = native.draw_and_kl(form.native or 0, mean, state, noise, inverse_variance)
-            return None if drawn is None else drawn[None], mean.new_tensor(value)
+        if _one_draw(noise) and _is_native(form, mean, state, noise, prior.inverse_variance):
+            drawn, value = native.draw_and_kl(form.native or 0, mean, state, noise, prior.precision)
+            return None if drawn is None else drawn[None], mean.new_tensor(value + constant.item())
         std = form.std(state)
         weights = None if noise is None else torch.addcmul(mean, std, noise)
-        terms = std.square().addcmul_(mean, mean).mul_(inverse_variance).mul_(0.5).sub_(form.log_std(state))
-        return weights, terms.sum()
+        terms = std.square().addcmul_(mean, mean).mul_(prior.inverse_variance).mul_(0.5).sub_(form.log_std(state))
+        return weights, terms.sum() + constant
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_weights: Tensor | None, of_kl: Tensor | None) -> tuple[Tensor | None, ...]:
-        mean, state, noise, inverse_variance = ctx.saved_tensors
+        mean, state, noise = ctx.saved_tensors
         form: StdForm = ctx.form
+        prior: GaussianPrior = ctx.prior
         if of_weights is None and of_kl is None:
-            return None, None, None, None, None
-        if _one_draw(noise) and _is_native(form, mean, state, noise, inverse_variance, of_weights, of_kl):
-            given = (noise, inverse_variance, of_weights, of_kl)
-            return *native.slopes(form.native or 0, mean, state, *given), None, None, None
+            return (None,) * 6
+        if _one_draw(noise) and _is_native(form, mean, state, noise, prior.inverse_variance, of_weights, of_kl):
+            given = (noise, prior.precision, of_weights, of_kl)
+            return *native.slopes(form.native or 0, mean, state, *given), None, None, None, None
         slope, of_mean, of_state = form.slope(state), None, None
         if of_weights is not None:
             of_mean = of_weights.sum(0)
             of_state = (of_weights * noise).sum(0).mul_(slope)
         if of_kl is not None:
-            scale = inverse_variance * of_kl
+            scale = prior.inverse_variance * of_kl
             of_kl_by_state = (form.std(state) * scale).mul_(slope).sub_(form.log_slope(state) * of_kl)
             of_mean = mean * scale if of_mean is None else of_mean.addcmul_(mean, scale)
             of_state = of_kl_by_state if of_state is None else of_state.add_(of_kl_by_state)
-        return of_mean, of_state, None, None, None
+        return of_mean, of_state, None, None, None, None
+
+
+def point_and_kl(mean: Tensor, prior: GaussianPrior, constant: Tensor) -> tuple[Tensor, Tensor]:
+    """(1, P): the weights themselves, and constant + sum h m^2 / 2; for first derivatives only."""
+    if native.transformed():
+        return mean[None], 0.5 * (prior.inverse_variance * mean.square()).sum() + constant
+    weights, kl = _PointAndKL.apply(mean, prior, constant)
+    return weights, kl
+
+
+class _PointAndKL(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, mean: Tensor, prior: GaussianPrior, constant: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(mean)
+        ctx.prior = prior
+        ctx.set_materialize_grads(False)
+        if native.takes(mean, prior.inverse_variance):
+            return mean[None], mean.new_tensor(native.half_squares(mean, prior.precision) + constant.item())
+        return mean[None], 0.5 * torch.dot(mean * prior.inverse_variance, mean) + constant
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_weights: Tensor | None, of_kl: Tensor | None) -> tuple[Tensor | None, None, None]:
+        (mean,) = ctx.saved_tensors
+        prior: GaussianPrior = ctx.prior
+        of_draw = None if of_weights is None else of_weights[0]
+        if of_kl is None:
+            return of_draw, None, None
+        if native.takes(mean, prior.inverse_variance, of_draw, of_kl):
+            return native.half_squares_slope(mean, prior.precision, of_draw, of_kl), None, None
+        of_mean = mean * (prior.inverse_variance * of_kl)
+        return of_mean if of_draw is None else of_mean.add_(of_draw), None, None
 
 
 class _Variances(torch.autograd.Function):

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from ..errors import NetworkError
-from ..likelihoods import ClassLikelihood, RealLikelihood
+from ..likelihoods import Categorical, ClassLikelihood, RealLikelihood
 from ..metrics import entropy
 from ..types import Likelihood
 from .predictions import ClassPrediction, RealPrediction
+
+_FEW_CLASSES = 64
 
 
 def widened(outputs: Tensor) -> Tensor:
@@ -47,12 +49,20 @@ class ClassAverage:
     def add(self, outputs: Tensor) -> None:
         """Take in the outputs of one more draw."""
         self.dtype = result_dtype(outputs)
-        probabilities = self.likelihood.class_probabilities(widened(outputs))
+        probabilities = _class_probabilities(self.likelihood, widened(outputs))
         if self.samples is not None:
             self.samples.append(probabilities.to(self.dtype))
         self.draws += 1
         self.probabilities = self.probabilities + probabilities
         self.entropy = self.entropy + entropy(probabilities)
+
+
+def _class_probabilities(likelihood: ClassLikelihood, outputs: Tensor) -> Tensor:
+    if type(likelihood) is Categorical and outputs.dim() == 2 and 2 <= outputs.shape[1] <= _FEW_CLASSES:
+        # The same numbers, as if the examples were places of a single one: loops then run along many examples and not
+        # along a few classes.
+        return likelihood.class_probabilities(outputs.T.contiguous()[None])[0]
+    return likelihood.class_probabilities(outputs)
 
 
 def class_prediction(averages: Sequence[ClassAverage]) -> ClassPrediction:

@@ -50,11 +50,12 @@ class FlatPrior(nn.Module):
     """Independent prior densities for every weight, one choice a site.
 
     Sites of one kind that lie side by side form a run; a network with one prior is a single run, so all
-    work is on whole vectors. Where all of it is Gaussian, ``inverse_variance`` (1/s^2, a scalar or (P,)) and
-    ``log_std_sum`` (sum of log s) hold all that the fused KL of a factorised posterior needs.
+    work is on whole vectors. Where all of it is Gaussian, ``inverse_variance`` (1/s^2, a scalar or (P,)), the same by
+    site, and ``log_std_sum`` (sum of log s) hold all that the KL of a factorised posterior needs.
     """
 
     inverse_variance: Tensor | None
+    inverse_variance_by_site: Tensor | None
     log_std_sum: Tensor | None
 
     def __init__(self, layout: Layout, parts: Sequence[PriorPart], *, like: Tensor) -> None:
@@ -70,6 +71,7 @@ class FlatPrior(nn.Module):
             self.runs.append(run)
             start = run.stop
         self.register_buffer("inverse_variance", None, persistent=False)
+        self.register_buffer("inverse_variance_by_site", None, persistent=False)
         self.register_buffer("log_std_sum", None, persistent=False)
         self._derive()
         self.register_load_state_dict_post_hook(lambda prior, _: prior._derive())
@@ -81,6 +83,7 @@ class FlatPrior(nn.Module):
         (std,) = run.parameters_of_density()
         # float64, as the sum runs over millions of weights.
         self.inverse_variance = std.double().square().reciprocal().to(std.dtype)
+        self.inverse_variance_by_site = run.columns[0].double().square().reciprocal().to(std.dtype)
         self.log_std_sum = std.double().log().expand(self.layout.size).sum().to(std.dtype)
 
     def _each_run(self) -> list[_Run]:

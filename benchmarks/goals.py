@@ -1,0 +1,143 @@
+"""What is to be reached, as data, and whether it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from . import averages, ours
+from .record import times_of
+from .summary import Summary, ratios, relative, summarise
+
+LEAST_MARGIN = 0.03
+"""No verdict is finer than this, however quiet the machine."""
+MOST_MARGIN = 0.10
+"""No noise excuses more than this: measure again on a quieter machine."""
+
+STEP_BASE = ours.PLAIN_DEFAULT
+"""The limits of steps are multiples of an ordinary step with Adam as torch makes it, as are the published numbers of
+other libraries that they were set by. Over a step with fused Adam, a quarter faster, every ratio is larger: the tables
+give both."""
+
+_MEAN_FIELD_PEERS = ("ivon", "torchbnn", "bayesian-torch", "torchbayesian", "blitz", "posteriors vi")
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A measured number that should be at most ``limit``.
+
+    ``kind`` says what: "ratio" of a case to another (``over``; None: an ordinary step or plain passes), "overhead" of an
+    average on a step, or "memory", the ratio of peaks. ``peers`` are libraries that do the same.
+    """
+
+    title: str
+    part: str
+    case: str
+    limit: float
+    kind: str = "ratio"
+    over: str | None = None
+    peers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A goal with what was measured (None: nothing) and the margin for noise."""
+
+    goal: Goal
+    found: Summary | None
+    margin: float
+
+    @property
+    def met(self) -> bool:
+        """Whether the median is within the limit and its margin."""
+        return self.found is not None and self.found.median <= self.goal.limit * (1 + self.margin)
+
+    @property
+    def word(self) -> str:
+        """met, met within noise, short by how much, or not measured."""
+        if self.found is None:
+            return "not measured"
+        if self.found.median <= self.goal.limit:
+            return "met"
+        beyond = f"{100 * (self.found.median / self.goal.limit - 1):.0f} %"
+        return f"met within noise ({beyond} above)" if self.met else f"short by {beyond}"
+
+
+def _both(title: str, group: str, case: str, lenet: float, mlp: float, **more: Any) -> list[Goal]:
+    return [
+        Goal(f"{title}, {name}", f"{group}/{net}", case, limit, **more)
+        for name, net, limit in (("LeNet-5", "lenet", lenet), ("MLP", "mlp", mlp))
+    ]
+
+
+GOALS = (
+    *_both("mean-field step", "step", "bbb", 1.10, 2.0, peers=_MEAN_FIELD_PEERS),
+    Goal("2-tied step over mean-field, LeNet-5", "step/lenet", "k-tied", 1.0, over="bbb"),
+    Goal("2-tied step, MLP", "step/mlp", "k-tied", 1.8),
+    *_both("local reparameterization step", "step", "sgvb-lrt", 2.5, 2.5),
+    *_both("flipout step", "step", "flipout", 2.3, 3.0, peers=("bayesian-torch flipout",)),
+    *_both("sharpness-aware over its base", "step", "f-bbb", 2.05, 2.05, over="bbb"),
+    *_both("variational Laplace step", "step", "vl", 2.7, 2.7),
+    *_both("variational Laplace step, cheaper", "step", "vl-cheaper", 1.5, 1.7),
+    *(
+        goal
+        for name in averages.METHODS
+        for goal in _both(f"{name} overhead on a step", "average", name, 0.02, 0.02, kind="overhead")
+    ),
+    *_both("SGLD step", "step", "sgld", 1.15, 1.6, peers=("posteriors sgld",)),
+    *_both("30-draw prediction over 30 plain passes", "predict", "bbb", 0.95, 1.3, peers=_MEAN_FIELD_PEERS),
+    *(
+        Goal(f"{name} update over fused Adam, {place}", f"update/{part}", name, 1.5)
+        for name in ("adabound", "yellowfin")
+        for part, place in (("lenet", "LeNet-5"), ("mlp", "MLP"), ("flat", "a vector of 1M"))
+    ),
+    *_both("peak memory of mean-field over deterministic", "memory", "bbb", 4.0, 4.0, kind="memory"),
+)
+
+
+def verdicts(record: Mapping[str, Any]) -> list[Verdict]:
+    """All goals, judged by the record."""
+    return [judge(goal, values(goal, record)) for goal in GOALS]
+
+
+def judge(goal: Goal, measured: list[float] | None) -> Verdict:
+    """A goal by its measurements; the margin is two standard errors of the median, from 3 to 10 %."""
+    if not measured:
+        return Verdict(goal, None, LEAST_MARGIN)
+    found = summarise(measured)
+    noise = 2 * found.error / found.median if found.median > 0 else 0.0
+    return Verdict(goal, found, min(max(noise, LEAST_MARGIN), MOST_MARGIN))
+
+
+def values(goal: Goal, record: Mapping[str, Any]) -> list[float] | None:
+    """The measurements of a goal, round by round; None where there are none."""
+    part = record["parts"].get(goal.part)
+    if part is None:
+        return None
+    if goal.kind == "memory":
+        own, base = part["peaks"].get(goal.case), part["peaks"].get("deterministic")
+        return None if own is None or base is None else [one / summarise(base).median for one in own]
+    times, reference = times_of(part), part["reference"]
+    if goal.kind == "overhead":
+        pair = [averages.SNAPSHOT.format(goal.case), averages.OTHER.format(goal.case)]
+        if any(name not in times.seconds for name in pair):
+            return None
+        snapshot, other = (relative(times, name) for name in pair)
+        return averages.overhead(snapshot, other, part["batches"])
+    over = base_of(goal) or reference
+    if goal.case not in times.seconds or over not in times.seconds:
+        return None
+    return ratios(times, goal.case, over, reference)
+
+
+def base_of(goal: Goal) -> str | None:
+    """The case that a goal's ratio is taken over; None: the part's reference."""
+    return STEP_BASE if goal.over is None and goal.part.startswith("step/") else goal.over
+
+
+def line(verdict: Verdict) -> str:
+    """One line for a terminal."""
+    goal, found = verdict.goal, verdict.found
+    numbers = "" if found is None else f": {found.median:.3g} (standard error {found.error:.2g})"
+    return f"{verdict.word:28} {goal.title}{numbers}, goal {goal.limit:g}"

@@ -1,0 +1,153 @@
+"""Steps and predictions of bayeswell and of ordinary training: a case for each named method, as in a user's loop."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+import bayeswell as bw
+from bayeswell.methods import Assembly, assemble
+
+from .nets import Net, with_dropout
+from .timing import Case, Step
+
+PLAIN = "deterministic"
+"""Ordinary training with torch's fused Adam: what everything is compared with."""
+PLAIN_DEFAULT = "deterministic, default Adam"
+"""Ordinary training with Adam as torch makes it unless told otherwise: a slower step, so a kinder comparison."""
+PLAIN_AGAIN = "deterministic, again"
+"""The same as ``PLAIN`` once more: what it seems to differ by is noise."""
+
+DRAWS = 30
+PREDICT_BATCH = 500
+
+CHEAPER_VL = "vl-cheaper"
+_CHEAPER_VL_SETTINGS: dict[str, Any] = {"estimator": {"name": "variational_laplace", "every": 4}}
+_CHEAPER_VL_CYCLE = 4
+
+MAIN = ("bbb", "k-tied", "sgvb-lrt", "flipout", "vl", "sgld")
+METHODS = (
+    *MAIN, CHEAPER_VL, "f-bbb", "f-k-tied", "low-rank", "ivon", "map", "swa", "swag", "hwa", "sghmc", "psgld",
+    "mc-dropout",
+)  # fmt: skip
+
+EPOCHS = 100
+_LEARNING_RATE = 3e-3
+
+
+def method(name: str) -> bw.Method:
+    """A named method with its defaults, or one of the benchmark's own names."""
+    if name == CHEAPER_VL:
+        return bw.find_method("vl").changed(name=name, **_CHEAPER_VL_SETTINGS)
+    return bw.find_method(name)
+
+
+def assembled(name: str, net: Net) -> tuple[Assembly, torch.Generator]:
+    """The parts of a run of the method, and the generator of its noise."""
+    generator = bw.make_generator(0)
+    chosen = method(name)
+    plain = with_dropout(net.build()) if chosen.dropout is not None else net.build()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = assemble(
+            chosen, plain, "categorical", dataset_size=net.dataset_size, batches=net.batches, epochs=EPOCHS,
+            generator=bw.make_generator(1),
+        )  # fmt: skip
+    made.model.train()
+    return made, generator
+
+
+def plain_step(net: Net, **adam: Any) -> Step:
+    """Ordinary training."""
+    model = net.build().train()
+    optimizer = torch.optim.Adam(model.parameters(), _LEARNING_RATE, **adam)
+    data = net.data()
+
+    def step() -> None:
+        inputs, targets = next(data)
+        optimizer.zero_grad(set_to_none=True)
+        nn.functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+
+    return step
+
+
+def method_step(name: str, net: Net) -> Step:
+    """One step of a named method: the loop of the README, with the objective and optimizer that the method chooses."""
+    parts, generator = assembled(name, net)
+    model, objective, optimizer, clip = parts.model, parts.objective, parts.optimizer, parts.method.clip_norm
+    data, counter = net.data(), itertools.count()
+
+    def step() -> None:
+        inputs, targets = next(data)
+        optimizer.zero_grad(set_to_none=True)
+        objective(model, inputs, targets, at=bw.Progress(next(counter)), generator=generator).total.backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+
+    return step
+
+
+def plain_step_cases(net: Net) -> list[Case]:
+    """The reference and its two companions."""
+    return [
+        Case(PLAIN, lambda: plain_step(net, fused=True)),
+        Case(PLAIN_AGAIN, lambda: plain_step(net, fused=True)),
+        Case(PLAIN_DEFAULT, lambda: plain_step(net)),
+    ]
+
+
+def step_case(name: str, net: Net) -> Case:
+    """The step of a named method."""
+    return Case(name, lambda: method_step(name, net), cycle=_CHEAPER_VL_CYCLE if name == CHEAPER_VL else 1)
+
+
+PREDICTING = ("bbb", "k-tied", "low-rank", "flipout", "vl", "mc-dropout", "swag", "sgld")
+PREDICTING_MAIN = ("bbb", "k-tied")
+_TRAINED_TO_PREDICT = ("swag", "sgld")
+"""Methods whose posterior is only there after training: a short one is run."""
+
+
+def plain_passes(net: Net, draws: int = DRAWS, batch: int = PREDICT_BATCH) -> Step:
+    """As many passes of the ordinary network as there would be draws."""
+    model, inputs = net.build().eval(), net.inputs(batch)
+
+    def predict() -> None:
+        with torch.inference_mode():
+            for _ in range(draws):
+                model(inputs)
+
+    return predict
+
+
+def method_prediction(name: str, net: Net, draws: int = DRAWS, batch: int = PREDICT_BATCH) -> Step:
+    """``bw.predict`` of a model of a named method."""
+    model, inputs, likelihood = _predicting(name, net), net.inputs(batch), bw.Categorical()
+    generator = bw.make_generator(2)
+    return lambda: bw.predict(model, inputs, likelihood, draws=draws, generator=generator)
+
+
+def _predicting(name: str, net: Net) -> bw.BayesianModule:
+    if name not in _TRAINED_TO_PREDICT:
+        return assembled(name, net)[0].model
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        batch = next(net.data())
+        return bw.fit(net.build(), batch, name, epochs=4 * DRAWS, batch_size=net.batch, progress=False).model
+
+
+def prediction_cases(net: Net, names: tuple[str, ...]) -> list[Case]:
+    """Plain passes, and the predictions of some methods."""
+    plain = [predicting(name, lambda: plain_passes(net)) for name in (PLAIN, PLAIN_AGAIN)]
+    return plain + [predicting(name, lambda name=name: method_prediction(name, net)) for name in names]
+
+
+def predicting(name: str, build: Callable[[], Step]) -> Case:
+    """A case of many passes: long enough to be timed by itself."""
+    return Case(name, build, calls=1, settle=0)
