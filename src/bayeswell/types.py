@@ -124,6 +124,10 @@ class Posterior(nn.Module):
         """(P,): E[w]."""
         raise NotImplementedError
 
+    def like(self) -> Tensor:
+        """Any tensor with the dtype and device of the weights."""
+        return self.mean_vector()
+
     def std_vector(self) -> Tensor:
         """(P,): marginal standard deviation of each weight."""
         raise NotImplementedError

@@ -48,7 +48,7 @@ class Flipout:
 
     def noise(self, model: BayesianModel, generator: torch.Generator | None) -> Tensor | None:
         """(draws, P): the shared perturbation E."""
-        like = model.posterior.mean_vector()
+        like = model.posterior.like()
         return standard_normal((self.draws, model.posterior.noise_size), like=like, generator=generator)
 
     def forward(

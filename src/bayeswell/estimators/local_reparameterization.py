@@ -43,7 +43,7 @@ class LocalReparameterization:
         rest = [site.name for site in model.layout.sites if site.name not in taken]
         if not rest:
             return None
-        like = model.posterior.mean_vector()
+        like = model.posterior.like()
         noise = like.new_zeros(self.draws, model.layout.size)
         for name in rest:
             piece = noise[:, model.layout.slices[name]]
@@ -76,7 +76,7 @@ class LocalReparameterization:
             return sampled
 
         # A weight that someone reads past its layer's forward would be used without noise: NaN tells.
-        nothing = model.posterior.mean_vector().new_full((), float("nan"))
+        nothing = model.posterior.like().new_full((), float("nan"))
         unreadable = {name: nothing.expand(means[name].shape) for name in linear_names(model)}
         with replaced_forwards(layers, pre_activation):
             outputs = model.call({**means, **unreadable}, inputs)

@@ -38,7 +38,7 @@ class WeightSampling:
 
     def noise(self, model: BayesianModel, generator: torch.Generator | None) -> Tensor | None:
         """(draws, noise_size), the second half minus the first if antithetic."""
-        size, like = model.posterior.noise_size, model.posterior.mean_vector()
+        size, like = model.posterior.noise_size, model.posterior.like()
         if not self.antithetic:
             return standard_normal((self.draws, size), like=like, generator=generator)
         half = standard_normal((self.draws // 2, size), like=like, generator=generator)

@@ -119,8 +119,8 @@ class SharpObjective(nn.Module):
         generator: torch.Generator | None,
     ) -> Tensor:
         mean = model.posterior.mean_vector().detach()
-        # The gradient is taken with respect to a shift of zero: it touches no parameter's gradient.
-        shift = torch.zeros_like(mean, requires_grad=True)
+        # The gradient is taken with respect to a shift of zero (one number, seen P times): it touches no parameter's.
+        shift = mean.new_zeros(()).expand_as(mean).requires_grad_()
         with replayable(generator, mean.device), torch.enable_grad():
             nll = self.objective.expected_nll(ShiftedModel(model, shift), inputs, targets, at=at, generator=generator)
             (gradient,) = torch.autograd.grad(nll, shift)

@@ -19,12 +19,18 @@ class ShiftedPosterior(Posterior):
         self.base = base
         self.layout, self.noise_size = base.layout, base.noise_size
         self._prior, self._offset = prior, offset
-        # Made once: estimators differentiate with respect to this very tensor.
-        self._mean = base.mean_vector() + offset
+        self._mean: Tensor | None = None
 
     def mean_vector(self) -> Tensor:
         """(P,): the moved means."""
+        # Made once, by the first who asks: estimators differentiate with respect to this very tensor.
+        if self._mean is None:
+            self._mean = self.base.mean_vector() + self._offset
         return self._mean
+
+    def like(self) -> Tensor:
+        """As before: not the moved means, which may never be needed."""
+        return self.base.like()
 
     def std_vector(self) -> Tensor:
         """(P,): as before."""

@@ -199,17 +199,17 @@ void fresh_draw(uint64_t key, const float* mean, const float* state, float* weig
     }
 }
 
-template <int form>
-double draw_and_kl(const float* mean, const float* state, const float* noise, const float* inverse_variance,
-                          int64_t stride, float* weights, int64_t first, int64_t last) {
+template <int form, bool drawn, bool each>
+double draw_and_kl_of(const float* mean, const float* state, const float* noise, const float* inverse_variance,
+                      float* weights, int64_t first, int64_t last) {
     double total = 0;
     FOR_BLOCKS
         float part = 0;
-        const float common = stride ? 0.0f : inverse_variance[0];
+        const float common = inverse_variance[0];
 #pragma omp simd reduction(+ : part)
         for (int64_t i = at; i < stop; ++i) {
-            const float m = mean[i], s = std_of<form>(state[i]), h = stride ? inverse_variance[i] : common;
-            if (noise) weights[i] = m + s * noise[i];
+            const float m = mean[i], s = std_of<form>(state[i]), h = each ? inverse_variance[i] : common;
+            if (drawn) weights[i] = m + s * noise[i];
             part += 0.5f * h * (m * m + s * s) - log_std_of<form>(state[i]);
         }
         total += part;
@@ -217,21 +217,36 @@ double draw_and_kl(const float* mean, const float* state, const float* noise, co
     return total;
 }
 
-template <int form, bool drawn, bool divergent>
-void slopes(const float* mean, const float* state, const float* noise, const float* inverse_variance,
-                   int64_t stride, const float* of_weights, float of_kl, float* of_mean, float* of_state,
-                   int64_t first, int64_t last) {
-    const float common = divergent && !stride ? inverse_variance[0] : 0.0f;
+// Cases are templates: a test inside a loop keeps it from being vectorised well.
+template <int form>
+double draw_and_kl(const float* mean, const float* state, const float* noise, const float* inverse_variance,
+                   int64_t stride, float* weights, int64_t first, int64_t last) {
+    auto work = noise ? (stride ? draw_and_kl_of<form, true, true> : draw_and_kl_of<form, true, false>)
+                      : (stride ? draw_and_kl_of<form, false, true> : draw_and_kl_of<form, false, false>);
+    return work(mean, state, noise, inverse_variance, weights, first, last);
+}
+
+template <int form, bool drawn, bool divergent, bool each>
+void slopes_of(const float* mean, const float* state, const float* noise, const float* inverse_variance,
+               const float* of_weights, float of_kl, float* of_mean, float* of_state, int64_t first, int64_t last) {
+    const float common = divergent && !each ? inverse_variance[0] : 0.0f;
 #pragma omp simd
     for (int64_t i = first; i < last; ++i) {
         const float s = std_of<form>(state[i]), g = drawn ? of_weights[i] : 0.0f;
-        const float h = divergent ? of_kl * (stride ? inverse_variance[i] : common) : 0.0f;
+        const float h = divergent ? of_kl * (each ? inverse_variance[i] : common) : 0.0f;
         float of_std = drawn ? g * noise[i] : 0.0f;
         if (divergent) of_std += h * s;
         const float flow = of_std * slope_of<form>(s);
         of_mean[i] = divergent ? g + h * mean[i] : g;
         of_state[i] = divergent ? flow - of_kl * log_slope_of<form>(state[i]) : flow;
     }
+}
+
+template <int form, bool drawn, bool divergent>
+void slopes(const float* mean, const float* state, const float* noise, const float* inverse_variance, int64_t stride,
+            const float* of_weights, float of_kl, float* of_mean, float* of_state, int64_t first, int64_t last) {
+    auto work = stride ? slopes_of<form, drawn, divergent, true> : slopes_of<form, drawn, divergent, false>;
+    work(mean, state, noise, inverse_variance, of_weights, of_kl, of_mean, of_state, first, last);
 }
 
 using Slopes = void (*)(const float*, const float*, const float*, const float*, int64_t, const float*, float, float*,

@@ -81,7 +81,7 @@ class KTiedPosterior(FactorisedPosterior):
         return weights, kl
 
     def _make_table(self) -> Tensor | None:
-        """``places`` for the compiled formulas; None if a matrix lies with its columns first, which they cannot read."""
+        """``places`` for the compiled formulas; None if a matrix has its columns first, which they cannot read."""
         rows = []
         for site, free, sides in self.places:
             if sides is None:

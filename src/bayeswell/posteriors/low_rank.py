@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import LowRankMultivariateNormal
 
 from ..errors import SettingError, require_count
 from ..tree import Layout, Site
@@ -41,31 +41,53 @@ class LowRankPosterior(Posterior):
         """Put F at the given numbers; the diagonal part stays."""
         self.loading.copy_(factor.to(self.loading) / self.log_std.exp()[:, None])
 
-    def _distribution(self) -> LowRankMultivariateNormal:
-        return LowRankMultivariateNormal(self.mean, self.factor, (2 * self.log_std).exp(), validate_args=False)
-
     def mean_vector(self) -> Tensor:
         """(P,): the means."""
         return self.mean
 
     def std_vector(self) -> Tensor:
-        """(P,): sqrt(std^2 + row sums of factor^2)."""
-        return ((2 * self.log_std).exp() + self.factor.square().sum(-1)).sqrt()
+        """(P,): sqrt(std^2 + row sums of F^2) = std sqrt(1 + row sums of loading^2)."""
+        return self.log_std.exp() * (1 + self.loading.square().sum(-1)).sqrt()
 
     def sample(self, noise: Tensor) -> Tensor:
-        """w = mean + std * noise_1 + factor @ noise_2."""
+        """w = mean + std * noise_1 + F @ noise_2 = mean + std * (noise_1 + loading @ noise_2)."""
         diagonal, columns = noise[:, : self.layout.size], noise[:, self.layout.size :]
-        return torch.addcmul(self.mean, self.log_std.exp(), diagonal) + columns @ self.factor.T
+        return torch.addcmul(self.mean, self.log_std.exp(), diagonal + columns @ self.loading.T)
+
+    def _cholesky(self) -> Tensor:
+        """(rank, rank): the root of I + loading' loading = I + F' D^-1 F."""
+        gram = self.loading.T @ self.loading
+        root: Tensor = torch.linalg.cholesky(gram + torch.eye(self.rank, dtype=gram.dtype, device=gram.device))
+        return root
 
     def forward(self, weights: Tensor) -> Tensor:
-        """log q(w), by the Woodbury identity."""
-        value: Tensor = self._distribution().log_prob(weights)
-        return value
+        """log q(w), by the Woodbury identity in z = (w - mean) / std."""
+        z = (weights - self.mean) / self.log_std.exp()
+        root = self._cholesky()
+        projected = torch.linalg.solve_triangular(root, (z @ self.loading).T, upper=False)
+        squares = z.square().sum(-1) - projected.square().sum(0)
+        constant = 0.5 * self.layout.size * math.log(2 * math.pi)
+        return -0.5 * squares - self.log_std.sum() - root.diagonal().log().sum() - constant
 
     def entropy(self) -> Tensor:
         """P/2 log(2 pi e) + sum log std + log det(I + F' D^-1 F) / 2."""
-        value: Tensor = self._distribution().entropy()
-        return value
+        constant = 0.5 * self.layout.size * math.log(2 * math.pi * math.e)
+        return self.log_std.sum() + self._cholesky().diagonal().log().sum() + constant
+
+    def sample_and_kl(self, noise: Tensor | None, prior: Prior) -> tuple[Tensor | None, Tensor]:
+        """For a Gaussian prior: sum [log p - 1/2 + (m^2 + s^2 (1 + row sums of loading^2)) / (2 p^2)] - log dets."""
+        if prior.inverse_variance is None or prior.log_std_sum is None:
+            return super().sample_and_kl(noise, prior)
+        std = self.log_std.exp()
+        weights = None
+        if noise is not None:
+            diagonal, columns = noise[:, : self.layout.size], noise[:, self.layout.size :]
+            weights = torch.addcmul(self.mean, std, diagonal + columns @ self.loading.T)
+        widening = self.loading.square().sum(-1)
+        second_moment = torch.addcmul(self.mean.square(), std.square(), 1 + widening)
+        cross_term = 0.5 * (prior.inverse_variance * second_moment).sum()
+        log_volume = self.log_std.sum() + self._cholesky().diagonal().log().sum()
+        return weights, cross_term - log_volume + (prior.log_std_sum - 0.5 * self.layout.size)
 
     def explain(self, site: Site) -> str:
         """For ``describe()``."""
