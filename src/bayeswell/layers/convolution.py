@@ -30,7 +30,9 @@ class Shape(NamedTuple):
 
 def shape_of(layer: nn.Module) -> Shape | None:
     """The shape of an ordinary convolution; None for other layers and for padding by anything but zeros."""
-    if not isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+    kind = next((kind for kind in (nn.Conv1d, nn.Conv2d, nn.Conv3d) if isinstance(layer, kind)), None)
+    # A subclass may do something to the weight before it convolves with it.
+    if kind is None or type(layer)._conv_forward is not kind._conv_forward:
         return None
     if layer.padding_mode != "zeros" or isinstance(layer.padding, str):
         return None
@@ -51,7 +53,9 @@ class _Convolve(torch.autograd.Function):
         ctx.save_for_backward(x, weight)
         ctx.shape = shape
         zeros = [0] * len(shape.stride)
-        return torch.convolution(x, weight, bias, shape.stride, shape.padding, shape.dilation, False, zeros, shape.groups)
+        return torch.convolution(
+            x, weight, bias, shape.stride, shape.padding, shape.dilation, False, zeros, shape.groups
+        )
 
     @staticmethod
     def backward(ctx: Any, of_y: Tensor) -> tuple[Tensor | None, ...]:

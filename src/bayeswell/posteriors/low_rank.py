@@ -67,7 +67,8 @@ class LowRankPosterior(Posterior):
         projected = torch.linalg.solve_triangular(root, (z @ self.loading).T, upper=False)
         squares = z.square().sum(-1) - projected.square().sum(0)
         constant = 0.5 * self.layout.size * math.log(2 * math.pi)
-        return -0.5 * squares - self.log_std.sum() - root.diagonal().log().sum() - constant
+        value: Tensor = -0.5 * squares - self.log_std.sum() - root.diagonal().log().sum() - constant
+        return value
 
     def entropy(self) -> Tensor:
         """P/2 log(2 pi e) + sum log std + log det(I + F' D^-1 F) / 2."""
