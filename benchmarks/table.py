@@ -61,8 +61,8 @@ def render(record: Mapping[str, Any]) -> str:
 
 
 _GOAL_NOTE = (
-    "Steps are compared with an ordinary step with Adam as torch makes it by default, as the numbers were that the goals "
-    "were set by; beside it the ratio to a step with torch's fused Adam, which is faster."
+    "Steps are compared with an ordinary step with Adam as torch makes it by default, as the numbers were that the "
+    "goals were set by; beside it the ratio to a step with torch's fused Adam, which is faster."
 )
 _STEP_NOTE = (
     "Time over that of an ordinary step with fused Adam in the same moment: median of rounds ± its standard error; in "

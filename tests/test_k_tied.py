@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 
 import bayeswell as bw
+from bayeswell import native
+from bayeswell.native import library
 from test_linear_regression import mean_of, std_of, train_exactly
 from truths.arrays import Array
 from truths.statistics import assert_mean_close
@@ -234,6 +236,84 @@ def test_kl_and_gradient_of_the_factors() -> None:
     slope = std / 0.8**2 - 1 / std
     truth = np.concatenate([(u * (slope @ v)).reshape(-1), (v * (slope.T @ u)).reshape(-1)])
     np.testing.assert_allclose(found, truth, rtol=1e-9)
+
+
+# The compiled formulas, which never write the stds down.
+
+
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], int, bool]] = {
+    # ... rank, and whether the compiled formulas can read where it lies
+    "rank 1": (lambda: nn.Sequential(nn.Conv2d(3, 6, 3), nn.Linear(70, 41)), 1, True),
+    "rank 2": (lambda: nn.Sequential(nn.Conv2d(3, 6, 3), nn.Linear(70, 41), nn.Conv1d(4, 6, 2, groups=2)), 2, True),
+    "rank 5, some too small": (lambda: nn.Sequential(nn.Linear(300, 9), nn.Linear(9, 2), nn.Linear(9, 5)), 5, True),
+    "rank of the smaller side": (lambda: nn.Sequential(nn.Linear(7, 4), nn.Linear(4, 9)), 4, True),
+    "nothing free": (lambda: nn.Sequential(nn.Linear(7, 4, bias=False), nn.Conv1d(3, 5, 4, bias=False)), 2, True),
+    "transposed": (lambda: nn.Sequential(nn.ConvTranspose2d(3, 4, 3), nn.Linear(7, 4)), 2, False),
+}
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("draws", [0, 1, 3])
+@pytest.mark.parametrize("prior", ["kaiming", bw.Normal(0.8)], ids=["by site", "scalar"])
+def test_draws_and_kl_compiled_and_not(network: str, draws: int, prior: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways against the definitions in double precision, differentiated by torch."""
+    make, rank, readable = NETWORKS[network]
+    model = bw.bayesian(make(), bw.KTied(rank, spread=0.4, initial_std=0.13), prior)
+    posterior, size = model.posterior, model.layout.size
+    assert (posterior.table is not None) == readable
+    noise = torch.randn(draws, size) if draws else None
+    upstream = [torch.randn(draws, size), torch.tensor(0.37)]
+    calls: list[str] = []
+    call = library.call
+
+    def noted(name: str, *arguments: Any) -> Any:
+        calls.append(name)
+        return call(name, *arguments)
+
+    def run() -> list[Tensor]:
+        results = [result for result in posterior.sample_and_kl(noise, model.prior) if result is not None]
+        grads = torch.autograd.grad(results, list(posterior.parameters()), upstream[-len(results) :])
+        return [*(result.detach() for result in results), *grads]
+
+    monkeypatch.setattr(library, "call", noted)
+    found = run()
+    # Several draws, and matrices that lie with their columns first, are left to torch and to the factorised formulas.
+    tied = {name for name in calls if name.startswith("tied")}
+    assert tied == ({"tied_draw_and_kl", "tied_slopes"} if native.available() and readable and draws < 2 else set())
+    calls.clear()
+    with native.disabled():
+        eager = run()
+    assert calls == []
+
+    prior_std = model.prior.std_vector().double()
+    posterior.double()
+    mean, std = posterior.mean, torch.cat([posterior._stds_of(*place) for place in posterior.places])
+    normal = torch.distributions.Normal
+    kl = torch.distributions.kl_divergence(normal(mean, std), normal(torch.zeros_like(mean), prior_std)).sum()
+    results = [kl] if noise is None else [mean + std * noise.double(), kl]
+    grads = torch.autograd.grad(results, list(posterior.parameters()), [g.double() for g in upstream[-len(results) :]])
+    for expected, *ways in zip([*(result.detach() for result in results), *grads], found, eager, strict=True):
+        for way in ways:
+            torch.testing.assert_close(way.double(), expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("network", ["rank 2", "nothing free", "transposed"])
+@pytest.mark.parametrize("of", ["weights", "kl"])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_gradients_in_a_batch(network: str, of: str, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``is_grads_batched`` hands several gradients over in one tensor, which the compiled formulas cannot read."""
+    make, rank, _ = NETWORKS[network]
+    monkeypatch.setattr(library._Switch, "on", library._Switch.on and compiled)
+    model = bw.bayesian(make(), bw.KTied(rank, spread=0.4, initial_std=0.13), bw.Normal(0.8))
+    weights, kl = model.posterior.sample_and_kl(torch.randn(1, model.layout.size), model.prior)
+    assert weights is not None
+    output = weights if of == "weights" else kl
+    upstream, inputs = torch.randn(3, *output.shape), list(model.posterior.parameters())
+    found = torch.autograd.grad(output, inputs, upstream, is_grads_batched=True, retain_graph=True)
+    for row in range(3):
+        expected = torch.autograd.grad(output, inputs, upstream[row], retain_graph=True)
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one[row], other, rtol=1e-5, atol=1e-5 * float(other.abs().max()))
 
 
 # Kernels, and matrices that are too small.

@@ -473,6 +473,62 @@ def test_weights_read_past_a_layer_that_is_also_called_are_refused_too() -> None
         model(torch.randn(5, 4))
 
 
+class Sums(nn.Module):
+    """Calls a layer, and reads its weight besides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        total = self.layer.weight.sum().expand(len(x), 1)
+        return torch.cat([self.layer(x).tanh(), total], 1)
+
+
+def test_flipout_gives_the_draw_and_its_gradient_to_whoever_reads_a_weight() -> None:
+    model = generic(Sums(), estimator="flipout")
+    x, upstream = torch.randn(5, 3, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64)
+    noise = model.estimator.noise(model, bw.make_generator(61))
+    mean, log_std = model.posterior.parameters()
+
+    def outputs() -> Tensor:
+        return model.estimator.forward(model, model.posterior.sample(noise)[0], x, bw.make_generator(62))
+
+    # What is read: sum of m + s eps over the six weights (the biases come last).
+    read = outputs()[:, 2]
+    weights, scaled = slice(0, 6), log_std.exp() * noise[0]
+    torch.testing.assert_close(read, (mean + scaled)[weights].sum().expand(5), rtol=1e-12, atol=0)
+    of_mean, of_log_std = torch.autograd.grad(read[0], (mean, log_std))
+    inside = torch.zeros_like(mean).index_fill(0, torch.arange(6), 1.0)
+    torch.testing.assert_close(of_mean, inside, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(of_log_std, inside * scaled.detach(), rtol=1e-12, atol=1e-12)
+
+    # Both uses together, with the same noise and signs: finite differences of every number.
+    found = torch.autograd.grad((outputs() * upstream).sum(), (mean, log_std))
+    with torch.no_grad():
+        for parameter, slopes in zip((mean, log_std), found, strict=True):
+            for i, slope in enumerate(slopes):
+                values = []
+                for move in (1e-6, -2e-6):
+                    parameter[i] += move
+                    values.append(float((outputs() * upstream).sum()))
+                parameter[i] += 1e-6
+                assert float(slope) == pytest.approx((values[0] - values[1]) / 2e-6, rel=1e-6, abs=1e-7)
+
+
+@each_estimator
+def test_inputs_may_be_given_by_their_name(estimator: str) -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.dense = nn.Conv1d(1, 2, 2), nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.dense(input=self.conv(input=x[:, None]).flatten(1))
+
+    train(lift(Named(), estimator=estimator), torch.randn(5, 4), steps=1)
+
+
 class Skips(nn.Module):
     """Stochastic depth: a block may be left out of a pass."""
 
@@ -581,6 +637,83 @@ def test_an_error_in_the_network_leaves_nothing_replaced(estimator: str) -> None
     assert list(model.state_dict()) == keys
     model.net.fail = False
     train(model, torch.randn(5, 4))
+
+
+def contents(net: nn.Module) -> dict[str, Tensor | None]:
+    """What stands in the network's slots for parameters."""
+    return {
+        f"{name}.{local}": tensor
+        for name, module in net.named_modules()
+        for local, tensor in module._parameters.items()
+    }
+
+
+SLOTTED: dict[str, Any] = {
+    "plain": lambda: nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4)),
+    "shared by two layers": lambda: shared(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))),
+    "one layer twice": lambda: nn.Sequential(layer := nn.Linear(4, 4), nn.Tanh(), layer),
+    "parametrised": lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), nn.Linear(4, 4)),
+}
+
+
+def shared(net: nn.Sequential) -> nn.Sequential:
+    """With one weight for its first and its last layer."""
+    net[2].weight = net[0].weight
+    return net
+
+
+@pytest.mark.parametrize("kind", SLOTTED)
+def test_slots_are_filled_for_the_length_of_a_call(kind: str) -> None:
+    """By the given tensors themselves; empty again after a call, a failure and tensors that are missing."""
+    net = SLOTTED[kind]()
+    model = lift(net)
+    x = torch.randn(5, 4)
+    weights = {name: torch.randn(p.shape) for name, p in net.named_parameters(remove_duplicate=False)}
+    # A shared parameter has one value under all of its names.
+    weights = {name: weights[site.name] for site in model.layout.sites for name in site.names}
+    expected = torch.func.functional_call(net, {site.name: weights[site.name] for site in model.layout.sites}, (x,))
+    during: list[dict[str, Tensor | None]] = []
+    hook = model.net[1].register_forward_hook(lambda *_: during.append(contents(model.net)))
+    torch.testing.assert_close(model.call(weights, x), expected)
+    hook.remove()
+    assert all(any(tensor is given for given in weights.values()) for tensor in during[0].values())
+    assert during[0]
+    assert set(contents(model.net).values()) == {None}
+
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        model.call(weights, torch.randn(5, 7))
+    assert set(contents(model.net).values()) == {None}
+    missing = {name: tensor for name, tensor in weights.items() if name != model.layout.sites[-1].name}
+    with pytest.raises(KeyError):
+        model.call(missing, x)
+    assert set(contents(model.net).values()) == {None}
+    torch.testing.assert_close(model.call(weights, x), expected)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_call_within_a_call_leaves_the_outer_one_its_weights(fails: bool) -> None:
+    """A hook evaluates the same network at other weights, and may fail at it."""
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+    model = lift(net)
+    outer, inner = ({name: torch.randn(p.shape) for name, p in net.named_parameters()} for _ in range(2))
+    x, found = torch.randn(5, 4), []
+
+    def evaluate(*_: Any) -> None:
+        if found:
+            return
+        found.append(torch.zeros(0))
+        try:
+            found.append(model.call(inner, x[:, :3] if fails else x))
+        except RuntimeError:
+            assert fails
+
+    hook = model.net[1].register_forward_hook(evaluate)
+    torch.testing.assert_close(model.call(outer, x), torch.func.functional_call(net, outer, (x,)))
+    hook.remove()
+    assert len(found) == 1 + (not fails)
+    if not fails:
+        torch.testing.assert_close(found[1], torch.func.functional_call(net, inner, (x,)))
+    assert set(contents(model.net).values()) == {None}
 
 
 @each_estimator

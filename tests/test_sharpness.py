@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import bayeswell as bw
 from bayeswell.divergences import DIVERGENCES
 from bayeswell.gradients import Sharpness, ShiftedModel
+from bayeswell.types import Posterior
 
 CURVATURE = 2.7
 
@@ -102,13 +103,36 @@ def test_difference_quotient_tends_to_the_gradient_norm() -> None:
     assert errors[2] < 0.15 * errors[1]
 
 
+class Marginals(Posterior):
+    """Means and stds, which is all that a geometry asks for."""
+
+    def __init__(self, mean: Tensor, std: Tensor | None) -> None:
+        super().__init__()
+        self.mean, self.std = mean, std
+
+    def mean_vector(self) -> Tensor:
+        return self.mean
+
+    def std_vector(self) -> Tensor:
+        assert self.std is not None, "asked for stds that are not needed"
+        return self.std
+
+
+@pytest.mark.parametrize("norm", ["paper", "exact"])
+def test_the_identity_asks_for_no_stds(norm: str) -> None:
+    """They may take as long as the step itself; both norms are then the Euclidean one."""
+    gradient = torch.tensor([0.6, -1.1, 0.4], dtype=torch.float64)
+    step = Sharpness(0.31, norm=norm).ascent(gradient, Marginals(torch.zeros(3, dtype=torch.float64), None))
+    torch.testing.assert_close(step, 0.31 * gradient / gradient.norm(), rtol=1e-12, atol=0)
+
+
 @pytest.mark.parametrize("norm", ["paper", "exact"])
 def test_geometry_and_norm_follow_their_formulas(norm: str) -> None:
     generator = torch.Generator().manual_seed(5)
     gradient, mean = torch.randn(2, 7, generator=generator, dtype=torch.float64)
     std = torch.rand(7, generator=generator, dtype=torch.float64) + 0.1
     rho, scale = 0.31, mean.abs() / std
-    step = Sharpness(rho, "mean_over_std", norm).ascent(gradient, mean, std)
+    step = Sharpness(rho, "mean_over_std", norm).ascent(gradient, Marginals(mean, std))
     cosine = torch.nn.functional.cosine_similarity(step, scale * gradient, dim=0)
     assert float(cosine) == pytest.approx(1, abs=1e-12)
     if norm == "paper":

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 import bayeswell as bw
-from bayeswell import native
 from bayeswell.lifting import stacked, with_drawn_dropout
 from bayeswell.lifting.stacked import Stack
+from bayeswell.native import library
 from bayeswell.posteriors import Empirical, EmpiricalPosterior
 from bayeswell.predictive import nll_of_draws
 from bayeswell.random import LEAST_COUNTED, make_generator, standard_normal
@@ -314,7 +314,7 @@ POSTERIORS = [
 def test_fresh_draws_are_the_samples_of_the_same_generator(
     posterior: dict[str, Any], width: int, compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native._Switch, "on", native._Switch.on and compiled)
+    monkeypatch.setattr(library._Switch, "on", library._Switch.on and compiled)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(4)
         q = bw.bayesian(nn.Linear(150, width), posterior).posterior

@@ -47,6 +47,14 @@ _TABLE = (
         prediction=LINEARISED,
     ),
     Method(
+        "vl-lazy",
+        "variational Laplace with its penalty in every fourth step, four times as strong",
+        "Unlu & Aitchison 2021",
+        estimator={"name": "variational_laplace", "every": 4},
+        temperature=_COLD,
+        prediction=LINEARISED,
+    ),
+    Method(
         "hwa",
         "means and variances of a mean-field posterior averaged along training",
         "Hyperparameters Weight Averaging (HWA)",
