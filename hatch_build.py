@@ -37,6 +37,7 @@ def build(folder: Path = FOLDER) -> list[Path]:
     if compiler is None or os.name != "posix":
         print("bayeswell: no C++ compiler was found: it will compute by torch's operations alone", file=sys.stderr)
         return []
+    sources = [str(path) for path in sorted(folder.glob("*.cpp"))]
     made = []
     for name, flags in INSTRUCTION_SETS.items():
         if flags and platform.machine() not in X86:
@@ -45,8 +46,13 @@ def build(folder: Path = FOLDER) -> list[Path]:
         # Some compilers come without OpenMP (Apple's): then on one thread.
         for threads in (["-fopenmp"], []):
             fresh = target.with_suffix(f".so.{os.getpid()}")
-            command = [compiler, *FLAGS, *flags, *threads, "-o", str(fresh), str(folder / "kernels.cpp")]
-            found = subprocess.run(command, capture_output=True, text=True, check=False)
+            command = [compiler, *FLAGS, *flags, *threads, "-o", str(fresh), *sources]
+            try:
+                found = subprocess.run(command, capture_output=True, text=True, check=False)
+            except OSError as error:  # it may be executed, but is no program
+                note = f"the C++ compiler {compiler} does not run ({error.strerror})"
+                print(f"bayeswell: {note}: it will compute by torch's operations alone", file=sys.stderr)
+                return made
             if found.returncode == 0:
                 fresh.replace(target)
                 made.append(target)

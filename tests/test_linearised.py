@@ -199,7 +199,11 @@ def test_the_setting_travels_with_the_model(tmp_path: Path) -> None:
 
 
 def test_curvature_methods_predict_as_their_theory_says() -> None:
-    assert {name for name, method in METHODS.items() if method.prediction == "linearised"} == {"laplace", "vl", "vl-lazy"}
+    assert {name for name, method in METHODS.items() if method.prediction == "linearised"} == {
+        "laplace",
+        "vl",
+        "vl-lazy",
+    }
     assert find_method("f-vl").prediction == "linearised"
 
 

@@ -21,7 +21,7 @@ esac
 
 cd "$(dirname "$0")/.."
 here=$(pwd -P)
-sum=$(cat pyproject.toml constraints.txt hatch_build.py src/bayeswell/native/kernels.cpp $peers | cksum)
+sum=$(cat pyproject.toml constraints.txt hatch_build.py src/bayeswell/native/*.cpp src/bayeswell/native/*.h $peers | cksum)
 python=$venv/bin/python
 installed=$venv/.installed
 installing=$venv/.installing

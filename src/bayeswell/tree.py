@@ -88,7 +88,7 @@ class Layout:
     @cached_property
     def ends(self) -> Tensor:
         """(sites,) int64 on the CPU: the place behind the last weight of each site."""
-        return torch.tensor(self.sizes, dtype=torch.int64).cumsum(0)
+        return torch.tensor(self.sizes, dtype=torch.int64, device="cpu").cumsum(0)
 
     @cached_property
     def slices(self) -> dict[str, slice]:

@@ -25,13 +25,18 @@ def replaced_forwards(layers: Sequence[LinearLayer], forward: LayerForward) -> I
     """
     try:
         for layer in layers:
-            layer.module.forward = partial(forward, layer)
+            layer.module.forward = partial(_called, forward, layer)
         with without_fused_attention():
             yield
     finally:
         for layer in layers:
             # The replacement is an attribute of the instance; without it the class's own forward is back.
             layer.module.__dict__.pop("forward", None)
+
+
+def _called(forward: LayerForward, layer: LinearLayer, input: Tensor, *extra: Any, **named: Any) -> Tensor:
+    """``input`` may also be given by this name, which is torch's."""
+    return forward(layer, input, *extra, **named)
 
 
 def example_signs_shape(layer: LinearLayer, x: Tensor, channels: int, examples: int) -> list[int]:

@@ -1,12 +1,13 @@
 """Convolution whose second derivatives are convolutions too.
 
-torch differentiates a convolution twice by way of one whose kernel is as large as the picture, which is many times slower
-than the convolution itself. Written as three bilinear maps,
+torch differentiates a convolution twice by way of one whose kernel is as large as the picture, which is many times
+slower than the convolution itself. Written as three bilinear maps,
 
     y = C(x, w),        x' = X(y', w)  (transposed),        w' = W(x, y'),
 
-the derivative of each is made of the other two: of C: X(y', w) and W(x, y'); of X(y', w) towards v: C(v, w) and W(v, y');
-of W(x, y') towards u: X(y', u) and C(x, u). So every derivative of any order runs on the three kernels of ordinary training.
+the derivative of each is made of the other two: of C: X(y', w) and W(x, y'); of X(y', w) towards v: C(v, w) and
+W(v, y'); of W(x, y') towards u: X(y', u) and C(x, u). So every derivative of any order runs on the three kernels of
+ordinary training.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ class Shape(NamedTuple):
 
 def shape_of(layer: nn.Module) -> Shape | None:
     """The shape of an ordinary convolution; None for other layers and for padding by anything but zeros."""
-    kind = next((kind for kind in (nn.Conv1d, nn.Conv2d, nn.Conv3d) if isinstance(layer, kind)), None)
+    if not isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+        return None
     # A subclass may do something to the weight before it convolves with it.
-    if kind is None or type(layer)._conv_forward is not kind._conv_forward:
+    if all(type(layer)._conv_forward is not kind._conv_forward for kind in (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
         return None
     if layer.padding_mode != "zeros" or isinstance(layer.padding, str):
         return None
@@ -112,7 +114,7 @@ class _TowardsWeight(torch.autograd.Function):
 
 
 def _gradient(of_y: Tensor, x: Tensor, weight: Tensor, shape: Shape, wanted: int) -> Tensor:
-    """torch's own gradient of a convolution: of its input (0) or of its weight (1); the other operand gives its shape."""
+    """torch's own gradient of a convolution: of its input (0) or its weight (1); the other operand gives its shape."""
     mask = [wanted == 0, wanted == 1, False]
     zeros = [0] * len(shape.stride)
     how = (shape.stride, shape.padding, shape.dilation, False, zeros, shape.groups)

@@ -51,14 +51,16 @@ class Slots:
     def filled(self, tensors: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
         """Within the block the slots hold the tensors; those that have no slot (drawn dropout) come back."""
         others = {name: tensor for name, tensor in tensors.items() if name not in self._owners}
+        # Empty, but for a call within a call.
+        before = [module._parameters[local_name] for module, local_name in self._owners.values()]
         try:
             for name, (module, local_name) in self._owners.items():
                 # Not by setattr: a plain tensor may stand where a parameter was, as in functional_call.
                 module._parameters[local_name] = tensors[name]  # type: ignore[assignment]
             yield others
         finally:
-            for module, local_name in self._owners.values():
-                module._parameters[local_name] = None
+            for (module, local_name), content in zip(self._owners.values(), before, strict=True):
+                module._parameters[local_name] = content
 
 
 def second_names(net: nn.Module, layout: Layout) -> frozenset[str]:

@@ -16,7 +16,7 @@ from ..errors import SettingError, require_count, require_positive
 from ..tree import Layout, Site
 from ..types import ENTROPY, FACTORISED, LOG_PROB, WEIGHT_SAMPLE, Posterior, Prior
 from .factorised import FactorisedPosterior
-from .one_pass import GaussianPrior
+from .one_pass import GaussianPrior, slopes
 from .start import check_initial_std, initial_std_vector
 from .std_forms import AS_IT_IS
 
@@ -77,7 +77,7 @@ class KTiedPosterior(FactorisedPosterior):
         if (noise is not None and len(noise) > 1) or not native.takes(*given, gaussian.inverse_variance):
             return super().sample_and_kl(noise, prior)
         constant = log_std_sum - 0.5 * self.layout.size
-        weights, kl = _TiedDrawAndKL.apply(*given, gaussian.precision, constant, self)
+        weights, kl = _TiedDrawAndKL.apply(*given, gaussian, constant, self)
         return weights, kl
 
     def _make_table(self) -> Tensor | None:
@@ -91,7 +91,7 @@ class KTiedPosterior(FactorisedPosterior):
                 return None
             columns = site.matrix_shape[1]
             rows.append([self.layout.slices[site.name].start, site.size, columns, sides[0].start, sides[1].start])
-        return torch.tensor(rows)
+        return torch.tensor(rows, dtype=torch.int64, device="cpu")
 
     def _find_places(self) -> Iterator[tuple[Site, slice, tuple[slice, slice] | None]]:
         at, free_at = 0, 0
@@ -121,20 +121,8 @@ class _TiedStds(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, log_factors: Tensor, log_std: Tensor | None, posterior: KTiedPosterior) -> Tensor:
-        layout, rank = posterior.layout, posterior.rank
         factors = log_factors.exp()
-        std = log_factors.new_empty(layout.size)
-        for site, free, sides in posterior.places:
-            piece = std[layout.slices[site.name]]
-            if sides is None:
-                assert log_std is not None
-                torch.exp(log_std[free], out=piece)
-                continue
-            left, right = (factors[side].view(-1, rank) for side in sides)
-            if site.output_dim == 0:
-                torch.mm(left, right.T, out=piece.view(site.matrix_shape or ()))
-            else:
-                piece.view(site.shape).copy_(site.from_matrix(left @ right.T))
+        std = _written_stds(posterior, factors, log_std)
         ctx.save_for_backward(factors, std)
         ctx.posterior = posterior
         return std
@@ -143,21 +131,40 @@ class _TiedStds(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, of_std: Tensor) -> tuple[Tensor | None, ...]:
         factors, std = ctx.saved_tensors
-        posterior: KTiedPosterior = ctx.posterior
-        layout, rank = posterior.layout, posterior.rank
-        of_factors = torch.empty_like(factors)
-        of_log_std = None if posterior.log_std is None else torch.empty_like(posterior.log_std)
-        for site, free, sides in posterior.places:
-            place = layout.slices[site.name]
-            if sides is None:
-                assert of_log_std is not None
-                torch.mul(of_std[place], std[place], out=of_log_std[free])
-                continue
-            left, right = (factors[side].view(-1, rank) for side in sides)
-            slopes = site.to_matrix(of_std[place].view(site.shape))
-            torch.mm(slopes, right, out=of_factors[sides[0]].view(-1, rank))
-            torch.mm(slopes.T, left, out=of_factors[sides[1]].view(-1, rank))
-        return of_factors.mul_(factors), of_log_std, None
+        return *_slopes_of_stds(ctx.posterior, factors, std, of_std), None
+
+
+def _written_stds(posterior: KTiedPosterior, factors: Tensor, log_std: Tensor | None) -> Tensor:
+    layout, rank = posterior.layout, posterior.rank
+    std = factors.new_empty(layout.size)
+    for site, free, sides in posterior.places:
+        piece = std[layout.slices[site.name]]
+        if sides is None:
+            assert log_std is not None
+            torch.exp(log_std[free], out=piece)
+            continue
+        left, right = (factors[side].view(-1, rank) for side in sides)
+        if site.output_dim == 0:
+            torch.mm(left, right.T, out=piece.view(site.matrix_shape or ()))
+        else:
+            piece.view(site.shape).copy_(site.from_matrix(left @ right.T))
+    return std
+
+
+def _slopes_of_stds(
+    posterior: KTiedPosterior, factors: Tensor, std: Tensor, of_std: Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """The gradients of log_factors and log_std. Nothing is written in place: ``of_std`` may be a batch of them."""
+    of_factors, of_log_std = [], []
+    for site, _, sides in posterior.places:
+        place = posterior.layout.slices[site.name]
+        if sides is None:
+            of_log_std.append(of_std[place] * std[place])
+            continue
+        left, right = (factors[side].view(-1, posterior.rank) for side in sides)
+        of_matrix = site.to_matrix(of_std[place].view(site.shape))
+        of_factors += [(of_matrix @ right).reshape(-1), (of_matrix.T @ left).reshape(-1)]
+    return torch.cat(of_factors) * factors, torch.cat(of_log_std) if of_log_std else None
 
 
 class _TiedDrawAndKL(torch.autograd.Function):
@@ -166,16 +173,16 @@ class _TiedDrawAndKL(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, mean: Tensor, log_factors: Tensor, log_std: Tensor | None, noise: Tensor | None,
-        precision: native.Precision, constant: Tensor, posterior: KTiedPosterior,
+        prior: GaussianPrior, constant: Tensor, posterior: KTiedPosterior,
     ) -> tuple[Tensor | None, Tensor]:  # fmt: skip
         factors = log_factors.exp()
         ctx.save_for_backward(factors, log_std, mean, noise)
-        ctx.precision = precision
+        ctx.prior = prior
         ctx.posterior = posterior
         ctx.set_materialize_grads(False)
         table = posterior.table
         assert table is not None
-        drawn, kl = native.tied_draw_and_kl(table, posterior.rank, factors, log_std, mean, noise, precision)
+        drawn, kl = native.tied_draw_and_kl(table, posterior.rank, factors, log_std, mean, noise, prior.precision)
         return None if drawn is None else drawn[None], mean.new_tensor(kl + constant.item())
 
     @staticmethod
@@ -184,12 +191,20 @@ class _TiedDrawAndKL(torch.autograd.Function):
         if of_weights is None and of_kl is None:
             return (None,) * 7
         factors, log_std, mean, noise = ctx.saved_tensors
-        table, rank = ctx.posterior.table, ctx.posterior.rank
+        prior: GaussianPrior = ctx.prior
+        posterior: KTiedPosterior = ctx.posterior
         of_draw = None if of_weights is None else of_weights.contiguous()
-        of_mean, of_factors, of_log_std = native.tied_slopes(
-            table, rank, factors, log_std, mean, noise, ctx.precision, of_draw, of_kl
-        )
-        return of_mean, of_factors.mul_(factors), of_log_std, None, None, None, None
+        if native.takes(of_draw, of_kl):
+            table = posterior.table
+            assert table is not None
+            of_mean, of_factors, of_log_std = native.tied_slopes(
+                table, posterior.rank, factors, log_std, mean, noise, prior.precision, of_draw, of_kl
+            )
+            return of_mean, of_factors.mul_(factors), of_log_std, None, None, None, None
+        std = _written_stds(posterior, factors, log_std)
+        by_mean, of_std = slopes(mean, std, noise, prior, AS_IT_IS, of_weights, of_kl)
+        assert of_std is not None
+        return by_mean, *_slopes_of_stds(posterior, factors, std, of_std), None, None, None, None
 
 
 @dataclass(frozen=True)

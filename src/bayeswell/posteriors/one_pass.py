@@ -94,16 +94,25 @@ class _DrawsAndKL(torch.autograd.Function):
         if _one_draw(noise) and _is_native(form, mean, state, noise, prior.inverse_variance, of_weights, of_kl):
             given = (noise, prior.precision, of_weights, of_kl)
             return *native.slopes(form.native or 0, mean, state, *given), None, None, None, None
-        slope, of_mean, of_state = form.slope(state), None, None
-        if of_weights is not None:
-            of_mean = of_weights.sum(0)
-            of_state = (of_weights * noise).sum(0).mul_(slope)
-        if of_kl is not None:
-            scale = prior.inverse_variance * of_kl
-            of_kl_by_state = (form.std(state) * scale).mul_(slope).sub_(form.log_slope(state) * of_kl)
-            of_mean = mean * scale if of_mean is None else of_mean.addcmul_(mean, scale)
-            of_state = of_kl_by_state if of_state is None else of_state.add_(of_kl_by_state)
-        return of_mean, of_state, None, None, None, None
+        return *slopes(mean, state, noise, prior, form, of_weights, of_kl), None, None, None, None
+
+
+def slopes(
+    mean: Tensor, state: Tensor, noise: Tensor | None, prior: GaussianPrior, form: StdForm, of_weights: Tensor | None,
+    of_kl: Tensor | None,
+) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
+    """The gradients of mean and state for ``draws_and_kl``, from those of its two results, by torch's operations."""
+    slope, of_mean, of_state = form.slope(state), None, None
+    if of_weights is not None:
+        assert noise is not None
+        of_mean = of_weights.sum(0)
+        of_state = (of_weights * noise).sum(0).mul_(slope)
+    if of_kl is not None:
+        scale = prior.inverse_variance * of_kl
+        of_kl_by_state = (form.std(state) * scale).mul_(slope).sub_(form.log_slope(state) * of_kl)
+        of_mean = mean * scale if of_mean is None else of_mean.addcmul_(mean, scale)
+        of_state = of_kl_by_state if of_state is None else of_state.add_(of_kl_by_state)
+    return of_mean, of_state
 
 
 def point_and_kl(mean: Tensor, prior: GaussianPrior, constant: Tensor) -> tuple[Tensor, Tensor]:

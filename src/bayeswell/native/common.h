@@ -1,0 +1,142 @@
+// Formulas over whole weight vectors, each as one pass over memory. Eager torch makes one pass for every operation, and
+// for half a million weights those passes cost more than the arithmetic.
+//
+// Plain C functions of float32 arrays, called through ctypes; the same formulas stand in Python next to each call, and
+// tests hold the two together. Work is cut into chunks of fixed size, whatever the number of threads, and sums are added
+// chunk by chunk: so results do not depend on the number of threads.
+//
+// Here is what all of them stand on: chunks and blocks, exp and log, and normal numbers. Every source file has it to
+// itself (an unnamed namespace): loops are vectorised only where all that they call is inlined.
+
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#define ALWAYS static inline __attribute__((always_inline))
+
+// [first, last) block by block: [at, stop). The brace that it opens is closed by whoever uses it.
+#define FOR_BLOCKS                                              \
+    for (int64_t at = first; at < last; at += BLOCK) {          \
+        const int64_t stop = at + BLOCK < last ? at + BLOCK : last;
+
+namespace {
+
+constexpr int64_t LANES = 128;        // numbers that a loop over a buffer handles at a time
+constexpr int64_t BLOCK = 2 * LANES;  // normals made from LANES counters: cosines first, then sines
+constexpr int64_t CHUNK = 64 * BLOCK;
+constexpr int64_t SERIAL = 2 * CHUNK;  // below this starting threads takes longer than the work
+
+template <class F>
+void in_chunks(int64_t n, int threads, F work) {
+    const int64_t chunks = (n + CHUNK - 1) / CHUNK;
+    const int used = n <= SERIAL || threads < 1 ? 1 : threads;
+    (void)used;
+#pragma omp parallel for schedule(static) num_threads(used) if (used > 1)
+    for (int64_t c = 0; c < chunks; ++c) {
+        const int64_t first = c * CHUNK;
+        work(c, first, first + CHUNK < n ? first + CHUNK : n);
+    }
+}
+
+template <class F>
+double sum_in_chunks(int64_t n, int threads, F work) {
+    std::vector<double> parts((n + CHUNK - 1) / CHUNK, 0.0);
+    in_chunks(n, threads, [&](int64_t c, int64_t first, int64_t last) { parts[c] = work(first, last); });
+    double total = 0;
+    for (double part : parts) total += part;
+    return total;
+}
+
+ALWAYS float as_float(int32_t bits) {
+    float value;
+    std::memcpy(&value, &bits, 4);
+    return value;
+}
+
+ALWAYS int32_t as_bits(float value) {
+    int32_t bits;
+    std::memcpy(&bits, &value, 4);
+    return bits;
+}
+
+constexpr float TINY = 1.17549435e-38f;  // the smallest normal number
+
+// exp(x) to about 1 ulp: 2^k exp(r) with |r| <= log(2)/2 (Cephes' polynomial). NaN stays NaN.
+ALWAYS float exp_of(float x) {
+    const float kept = x < -87.0f ? -87.0f : (x > 88.0f ? 88.0f : x);
+    const float k = (kept * 1.44269504088896341f + 12582912.0f) - 12582912.0f;  // nearest whole number
+    float r = kept - k * 0.693359375f;
+    r = r + k * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    const float value = p * as_float((static_cast<int32_t>(k) + 127) << 23);
+    return x < -87.0f ? 0.0f : (x > 88.0f ? INFINITY : value);
+}
+
+// log(x) to about 1 ulp for normal x > 0 (Cephes' polynomial).
+ALWAYS float log_of(float x) {
+    const int32_t bits = as_bits(x);
+    int32_t exponent = ((bits >> 23) & 0xff) - 126;
+    float m = as_float((bits & 0x007fffff) | 0x3f000000);  // in [1/2, 1)
+    const bool low = m < 0.707106781186547524f;
+    exponent = low ? exponent - 1 : exponent;
+    m = (low ? m + m : m) - 1.0f;
+    const float z = m * m, e = static_cast<float>(exponent);
+    float p = 7.0376836292e-2f;
+    p = p * m - 1.1514610310e-1f;
+    p = p * m + 1.1676998740e-1f;
+    p = p * m - 1.2420140846e-1f;
+    p = p * m + 1.4249322787e-1f;
+    p = p * m - 1.6668057665e-1f;
+    p = p * m + 2.0000714765e-1f;
+    p = p * m - 2.4999993993e-1f;
+    p = p * m + 3.3333331174e-1f;
+    p = p * m * z;
+    p = p - 2.12194440e-4f * e;
+    p = p - 0.5f * z;
+    return m + p + 0.693359375f * e;
+}
+
+// SplitMix64 (Steele, Lea & Flood 2014): the number of one counter under one key.
+ALWAYS uint64_t random_bits(uint64_t key, uint64_t counter) {
+    uint64_t z = key + counter * 0x9E3779B97F4A7C15ull;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+    return z ^ (z >> 31);
+}
+
+// BLOCK normals by Box and Muller from the LANES counters of one block.
+ALWAYS void normal_block(uint64_t key, int64_t block, float* out) {
+    int32_t low[LANES], high[LANES];
+    for (int64_t i = 0; i < LANES; ++i) {
+        const uint64_t z = random_bits(key, static_cast<uint64_t>(block * LANES + i));
+        low[i] = static_cast<int32_t>(z & 0x7fffffffu);
+        high[i] = static_cast<int32_t>(z >> 32);
+    }
+    for (int64_t i = 0; i < LANES; ++i) {
+        const float uniform = static_cast<float>(low[i]) * 0x1p-31f + 0x1p-32f;
+        const float square = -2.0f * log_of(uniform);
+        const float radius = std::sqrt(square > 0.0f ? square : 0.0f);
+        // The angle is high * pi / 2^31: a quarter turn, and a rest of at most pi/4 either way.
+        const int32_t quarter = static_cast<int32_t>((static_cast<uint32_t>(high[i]) + 0x20000000u)) >> 30;
+        const int32_t rest = static_cast<int32_t>(static_cast<uint32_t>(high[i]) - (static_cast<uint32_t>(quarter) << 30));
+        const float a = static_cast<float>(rest) * 1.46291807926715968e-9f, z = a * a;
+        const float sine = ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f) * z * a + a;
+        const float cosine = ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * z * z
+                             - 0.5f * z + 1.0f;
+        const bool swap = quarter & 1;
+        const float c = swap ? sine : cosine, s = swap ? cosine : sine;
+        out[i] = ((quarter + 1) & 2 ? -c : c) * radius;
+        out[LANES + i] = (quarter & 2 ? -s : s) * radius;
+    }
+}
+
+}  // namespace

@@ -1,0 +1,180 @@
+// Independent Gaussian weights: noise and draws, divergences, variances, weighted squares, and their slopes.
+
+#include "gaussian.h"
+
+namespace {
+
+void normals(uint64_t key, float* out, int64_t first, int64_t last) {
+    for (int64_t at = first; at < last; at += BLOCK) {
+        if (at + BLOCK <= last) {
+            normal_block(key, at / BLOCK, out + at);
+        } else {
+            float rest[BLOCK];
+            normal_block(key, at / BLOCK, rest);
+            std::memcpy(out + at, rest, (last - at) * sizeof(float));
+        }
+    }
+}
+
+template <int form>
+void fresh_draw(uint64_t key, const float* mean, const float* state, float* weights, int64_t first, int64_t last) {
+    FOR_BLOCKS
+        float noise[BLOCK];
+        normal_block(key, at / BLOCK, noise);
+        for (int64_t i = at; i < stop; ++i) weights[i] = mean[i] + std_of<form>(state[i]) * noise[i - at];
+    }
+}
+
+template <int form>
+void variance(const float* state, float* out, int64_t first, int64_t last) {
+#pragma omp simd
+    for (int64_t i = first; i < last; ++i) {
+        const float s = std_of<form>(state[i]);
+        out[i] = s * s;
+    }
+}
+
+template <int form>
+void variance_slope(const float* of_variance, const float* state, float* out, int64_t first, int64_t last) {
+#pragma omp simd
+    for (int64_t i = first; i < last; ++i) {
+        const float s = std_of<form>(state[i]);
+        out[i] = 2.0f * of_variance[i] * s * slope_of<form>(s);
+    }
+}
+
+double half_squares(const float* mean, const float* h, int64_t stride, int64_t first, int64_t last) {
+    double total = 0;
+    FOR_BLOCKS
+        float part = 0;
+        const float common = h[0];
+#pragma omp simd reduction(+ : part)
+        for (int64_t i = at; i < stop; ++i) part += (stride ? h[i] : common) * mean[i] * mean[i];
+        total += part;
+    }
+    return 0.5 * total;
+}
+
+void half_squares_slope(const float* mean, const float* h, int64_t stride, const float* of_weights, float of_sum,
+                        float* of_mean, int64_t first, int64_t last) {
+    const float common = h[0];
+#pragma omp simd
+    for (int64_t i = first; i < last; ++i) {
+        const float flow = of_sum * (stride ? h[i] : common) * mean[i];
+        of_mean[i] = of_weights ? of_weights[i] + flow : flow;
+    }
+}
+
+template <int form>
+double weighted_squares(const float* state, const float* values, int64_t first, int64_t last) {
+    double total = 0;
+    FOR_BLOCKS
+        float part = 0;
+#pragma omp simd reduction(+ : part)
+        for (int64_t i = at; i < stop; ++i) {
+            const float product = std_of<form>(state[i]) * values[i];
+            part += product * product;
+        }
+        total += part;
+    }
+    return total;
+}
+
+template <int form>
+void weighted_squares_slopes(const float* state, const float* values, float of_sum, float* of_state, float* of_values,
+                             int64_t first, int64_t last) {
+#pragma omp simd
+    for (int64_t i = first; i < last; ++i) {
+        const float s = std_of<form>(state[i]), v = values[i], flow = 2.0f * of_sum * s * v;
+        of_state[i] = flow * v * slope_of<form>(s);
+        of_values[i] = flow * s;
+    }
+}
+
+}  // namespace
+
+extern "C" {
+
+int bayeswell_version() { return 3; }
+
+void bayeswell_normals(uint64_t key, float* out, int64_t n, int threads) {
+    in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) { normals(key, out, first, last); });
+}
+
+void bayeswell_fresh_draw(int form, uint64_t key, const float* mean, const float* state, float* weights, int64_t n,
+                          int threads) {
+    auto work = form == FROM_LOG_STD ? fresh_draw<FROM_LOG_STD> : fresh_draw<AS_IT_IS>;
+    in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) { work(key, mean, state, weights, first, last); });
+}
+
+double bayeswell_draw_and_kl(int form, const float* mean, const float* state, const float* noise, const float* precisions,
+                             const int64_t* ends, int64_t runs, float* weights, int64_t n, int threads) {
+    auto work = form == FROM_LOG_STD ? draw_and_kl<FROM_LOG_STD> : draw_and_kl<AS_IT_IS>;
+    const Precision precision{precisions, ends, runs};
+    return sum_in_chunks(n, threads, [=](int64_t first, int64_t last) {
+        return over_runs(precision, first, last, [=](const float* h, int64_t stride, int64_t from, int64_t to) {
+            return work(mean, state, noise, h, stride, weights, from, to);
+        });
+    });
+}
+
+void bayeswell_slopes(int form, const float* mean, const float* state, const float* noise, const float* precisions,
+                      const int64_t* ends, int64_t runs, const float* of_weights, const float* of_kl, float* of_mean,
+                      float* of_state, int64_t n, int threads) {
+    auto work = form == FROM_LOG_STD ? slopes_for<FROM_LOG_STD>(of_weights, of_kl) : slopes_for<AS_IT_IS>(of_weights, of_kl);
+    const Precision precision{precisions, ends, runs};
+    const float c = of_kl ? *of_kl : 0.0f;
+    in_chunks(n, threads, [=](int64_t, int64_t begin, int64_t end) {
+        over_runs(precision, begin, end, [=](const float* h, int64_t stride, int64_t from, int64_t to) {
+            work(mean, state, noise, h, stride, of_weights, c, of_mean, of_state, from, to);
+            return 0.0;
+        });
+    });
+}
+
+double bayeswell_half_squares(const float* mean, const float* precisions, const int64_t* ends, int64_t runs, int64_t n,
+                              int threads) {
+    const Precision precision{precisions, ends, runs};
+    return sum_in_chunks(n, threads, [=](int64_t first, int64_t last) {
+        return over_runs(precision, first, last, [=](const float* h, int64_t stride, int64_t from, int64_t to) {
+            return half_squares(mean, h, stride, from, to);
+        });
+    });
+}
+
+void bayeswell_half_squares_slope(const float* mean, const float* precisions, const int64_t* ends, int64_t runs,
+                                  const float* of_weights, const float* of_sum, float* of_mean, int64_t n, int threads) {
+    const Precision precision{precisions, ends, runs};
+    const float c = *of_sum;
+    in_chunks(n, threads, [=](int64_t, int64_t begin, int64_t end) {
+        over_runs(precision, begin, end, [=](const float* h, int64_t stride, int64_t from, int64_t to) {
+            half_squares_slope(mean, h, stride, of_weights, c, of_mean, from, to);
+            return 0.0;
+        });
+    });
+}
+
+void bayeswell_variance(int form, const float* state, float* out, int64_t n, int threads) {
+    auto work = form == FROM_LOG_STD ? variance<FROM_LOG_STD> : variance<AS_IT_IS>;
+    in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) { work(state, out, first, last); });
+}
+
+void bayeswell_variance_slope(int form, const float* of_variance, const float* state, float* out, int64_t n, int threads) {
+    auto work = form == FROM_LOG_STD ? variance_slope<FROM_LOG_STD> : variance_slope<AS_IT_IS>;
+    in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) { work(of_variance, state, out, first, last); });
+}
+
+double bayeswell_weighted_squares(int form, const float* state, const float* values, int64_t n, int threads) {
+    auto work = form == FROM_LOG_STD ? weighted_squares<FROM_LOG_STD> : weighted_squares<AS_IT_IS>;
+    return sum_in_chunks(n, threads, [=](int64_t first, int64_t last) { return work(state, values, first, last); });
+}
+
+void bayeswell_weighted_squares_slopes(int form, const float* state, const float* values, const float* of_sum,
+                                       float* of_state, float* of_values, int64_t n, int threads) {
+    auto work = form == FROM_LOG_STD ? weighted_squares_slopes<FROM_LOG_STD> : weighted_squares_slopes<AS_IT_IS>;
+    const float c = *of_sum;
+    in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) {
+        work(state, values, c, of_state, of_values, first, last);
+    });
+}
+}

@@ -1,0 +1,124 @@
+"""The compiled library: finding it, turning it off, asking what it takes, and calling its functions."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+VERSION = 3
+"""What a library made from these sources says it is; another one was left behind by an older install."""
+
+_FOLDER = Path(__file__).parent
+_BY_CAPABILITY = {"AVX512": ("avx512", "avx2", "default"), "AVX2": ("avx2", "default")}
+
+_pointer, _count, _number, _key = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_uint64
+_int, _double = ctypes.c_int, ctypes.c_double
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "version": (_int, []),
+    "normals": (None, [_key, _pointer]),
+    "fresh_draw": (None, [_int, _key, _pointer, _pointer, _pointer]),
+    "draw_and_kl": (_double, [_int, *[_pointer] * 5, _count, _pointer]),
+    "slopes": (None, [_int, *[_pointer] * 5, _count, *[_pointer] * 4]),
+    "half_squares": (_double, [_pointer, _pointer, _pointer, _count]),
+    "half_squares_slope": (None, [_pointer, _pointer, _pointer, _count, *[_pointer] * 3]),
+    "variance": (None, [_int, _pointer, _pointer]),
+    "variance_slope": (None, [_int, _pointer, _pointer, _pointer]),
+    "weighted_squares": (_double, [_int, _pointer, _pointer]),
+    "weighted_squares_slopes": (None, [_int, *[_pointer] * 5]),
+    "tied_draw_and_kl": (_double, [_pointer, _count, _count, *[_pointer] * 5, _count, _pointer]),
+    "tied_slopes": (None, [_pointer, _count, _count, *[_pointer] * 5, _count, *[_pointer] * 5]),
+    "magnitude": (_double, [_pointer] * 3),
+    "langevin_step": (None, [_int, _key, *[_pointer] * 2, *[_number] * 2]),
+    "hamiltonian_step": (None, [_int, _key, _int, *[_pointer] * 3, *[_number] * 3]),
+    "preconditioned_step": (None, [_int, _key, *[_pointer] * 3, *[_number] * 6]),
+    "bounded_step": (None, [_pointer, _pointer, _int, *[_number] * 8]),
+    "gradient_norms": (None, [_pointer, _pointer, *[_number] * 3, _pointer]),
+    "momentum_step": (None, [_pointer, _pointer, *[_number] * 6]),
+    "newton_step": (None, [*[_pointer] * 8, *[_number] * 6]),
+}
+
+
+class _Switch:
+    on = os.environ.get("BAYESWELL_NATIVE", "1") != "0"
+
+
+@contextmanager
+def disabled() -> Iterator[None]:
+    """Within the block everything is computed by torch's operations."""
+    before, _Switch.on = _Switch.on, False
+    try:
+        yield
+    finally:
+        _Switch.on = before
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    """The best library for this machine; None if there is none, or none of this version."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    for name in _BY_CAPABILITY.get(capability, ("default",)):
+        path = _FOLDER / f"kernels-{name}.so"
+        if not path.is_file():
+            continue
+        try:
+            library = ctypes.CDLL(str(path))
+            for function, (result, arguments) in _SIGNATURES.items():
+                found = getattr(library, f"bayeswell_{function}")
+                found.restype = result
+                found.argtypes = arguments if function == "version" else [*arguments, _count, _int]
+        except (OSError, AttributeError):
+            continue
+        if library.bayeswell_version() == VERSION:
+            return library
+    return None
+
+
+def available() -> bool:
+    """Whether this process computes with the compiled formulas."""
+    return _Switch.on and _library() is not None
+
+
+def transformed() -> bool:
+    """Whether code is being compiled, or runs inside vmap or a grad transform: these need to see every operation."""
+    return torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def takes(*tensors: Tensor | None) -> bool:
+    """Whether the compiled formulas can read these: plain, dense float32 vectors in the memory of the CPU."""
+    if not _Switch.on or transformed() or _library() is None:
+        return False
+    return all(
+        tensor is None
+        or (
+            tensor.dtype == torch.float32
+            and tensor.is_cpu
+            and tensor.layout is torch.strided
+            and tensor.is_contiguous()
+            and not tensor._is_zerotensor()  # zeros without memory, of forward-mode differentiation
+            and torch._C._has_storage(tensor)  # which a batch of gradients (is_grads_batched) has not
+            and type(tensor) in (Tensor, nn.Parameter)
+        )
+        for tensor in tensors
+    )
+
+
+def call(name: str, elements: int, *arguments: Any) -> Any:
+    """Compute one formula over so many numbers; a tensor is handed over as the address of its memory."""
+    given = [value.data_ptr() if isinstance(value, Tensor) else value for value in arguments]
+    return getattr(_library(), f"bayeswell_{name}")(*given, elements, torch.get_num_threads())
+
+
+def call_many(name: str, columns: Sequence[list[Tensor]], *numbers: float) -> None:
+    """One call for many tensors: lists of those that are weights, of those that are gradients, ..., in one order."""
+    sizes = array("q", [tensor.numel() for tensor in columns[0]])
+    pointers = array("Q", [tensor.data_ptr() for column in columns for tensor in column])
+    call(name, len(sizes), pointers.buffer_info()[0], sizes.buffer_info()[0], *numbers)

@@ -1,0 +1,189 @@
+// Independent Gaussian weights whose stds are, for some matrices, products of small factors (posteriors/k_tied.py): the
+// draw, the divergence and their slopes.
+
+#include "gaussian.h"
+
+namespace {
+
+// Standard deviations of a matrix as a product of factors: std_ij = sum_k left_ik right_kj, never written to memory.
+
+ALWAYS void tied_stds(const float* left, const float* right, int64_t rank, int64_t columns, int64_t at, int64_t count,
+                      float* stds) {
+    for (int64_t j = 0; j < count; ++j) stds[j] = left[0] * right[at + j];
+    for (int64_t k = 1; k < rank; ++k)
+        for (int64_t j = 0; j < count; ++j) stds[j] += left[k] * right[k * columns + at + j];
+}
+
+double tied_draw_and_kl(const float* left, const float* right, int64_t rank, int64_t columns, const float* mean,
+                        const float* noise, const float* inverse_variance, int64_t stride, float* weights,
+                        int64_t first_row, int64_t last_row) {
+    double total = 0;
+    const float common = stride ? 0.0f : inverse_variance[0];
+    for (int64_t row = first_row; row < last_row; ++row)
+        for (int64_t at = 0; at < columns; at += BLOCK) {
+            const int64_t count = at + BLOCK < columns ? BLOCK : columns - at, base = row * columns + at;
+            float stds[BLOCK], part = 0;
+            tied_stds(left + row * rank, right, rank, columns, at, count, stds);
+#pragma omp simd reduction(+ : part)
+            for (int64_t j = 0; j < count; ++j) {
+                const float m = mean[base + j], s = stds[j], h = stride ? inverse_variance[base + j] : common;
+                if (noise) weights[base + j] = m + s * noise[base + j];
+                part += 0.5f * h * (m * m + s * s) - log_std_of<AS_IT_IS>(s);
+            }
+            total += part;
+        }
+    return total;
+}
+
+template <bool drawn, bool divergent>
+void tied_slopes(const float* left, const float* right, int64_t rank, int64_t columns, const float* mean,
+                 const float* noise, const float* inverse_variance, int64_t stride, const float* of_weights, float of_kl,
+                 float* of_mean, float* of_left, float* of_right, int64_t first_row, int64_t last_row) {
+    const float common = divergent && !stride ? inverse_variance[0] : 0.0f;
+    for (int64_t row = first_row; row < last_row; ++row) {
+        const float* u = left + row * rank;
+        for (int64_t k = 0; k < rank; ++k) of_left[row * rank + k] = 0;
+        for (int64_t at = 0; at < columns; at += BLOCK) {
+            const int64_t count = at + BLOCK < columns ? BLOCK : columns - at, base = row * columns + at;
+            float stds[BLOCK], of_stds[BLOCK];
+            tied_stds(u, right, rank, columns, at, count, stds);
+#pragma omp simd
+            for (int64_t j = 0; j < count; ++j) {
+                const float s = stds[j], g = drawn ? of_weights[base + j] : 0.0f;
+                const float h = divergent ? of_kl * (stride ? inverse_variance[base + j] : common) : 0.0f;
+                float flow = drawn ? g * noise[base + j] : 0.0f;
+                if (divergent) flow += h * s - of_kl * log_slope_of<AS_IT_IS>(s);
+                of_mean[base + j] = divergent ? g + h * mean[base + j] : g;
+                of_stds[j] = flow;
+            }
+            for (int64_t k = 0; k < rank; ++k) {
+                const float* v = right + k * columns + at;
+                float* of_v = of_right + k * columns + at;
+                float part = 0;
+                const float factor = u[k];
+#pragma omp simd reduction(+ : part)
+                for (int64_t j = 0; j < count; ++j) {
+                    part += of_stds[j] * v[j];
+                    of_v[j] += of_stds[j] * factor;
+                }
+                of_left[row * rank + k] += part;
+            }
+        }
+    }
+}
+
+// A matrix in pieces of whole rows; at most 64 of them, as each has a sum over its columns to itself.
+int64_t rows_at_a_time(int64_t rows, int64_t columns) {
+    const int64_t by_size = CHUNK / columns, by_count = (rows + 63) / 64;
+    return by_size > by_count ? by_size : by_count;
+}
+
+int64_t row_pieces(int64_t rows, int64_t columns) {
+    const int64_t step = rows_at_a_time(rows, columns);
+    return (rows + step - 1) / step;
+}
+
+template <class F>
+void in_rows(int64_t rows, int64_t columns, int threads, F work) {
+    const int64_t step = rows_at_a_time(rows, columns), pieces = row_pieces(rows, columns);
+    const int used = rows * columns <= SERIAL || threads < 1 ? 1 : threads;
+    (void)used;
+#pragma omp parallel for schedule(static) num_threads(used) if (used > 1)
+    for (int64_t p = 0; p < pieces; ++p) work(p, p * step, (p + 1) * step < rows ? (p + 1) * step : rows);
+}
+
+template <class F>
+double sum_in_rows(int64_t rows, int64_t columns, int threads, F work) {
+    std::vector<double> parts(row_pieces(rows, columns), 0.0);
+    in_rows(rows, columns, threads, [&](int64_t p, int64_t first, int64_t last) { parts[p] = work(first, last); });
+    double total = 0;
+    for (double part : parts) total += part;
+    return total;
+}
+
+const float* by_component(const float* factors, int64_t rank, int64_t columns, std::vector<float>& out) {
+    out.resize(rank * columns);
+    for (int64_t j = 0; j < columns; ++j)
+        for (int64_t k = 0; k < rank; ++k) out[k * columns + j] = factors[j * rank + k];
+    return out.data();
+}
+
+}  // namespace
+
+extern "C" {
+
+// A posterior with tied sites, whole: one row of the table for each site, its place in the flat vector, its number of
+// weights, its number of columns (0: not tied, its log stds lie one by one) and where its left and right factors, or its
+// log stds, begin. Right factors come as (columns, rank) and are laid out by component first.
+struct TiedSite {
+    int64_t at, size, columns, left, right;
+};
+
+double bayeswell_tied_draw_and_kl(const TiedSite* sites, int64_t count, int64_t rank, const float* factors,
+                                  const float* log_std, const float* mean, const float* noise, const float* precisions,
+                                  int64_t by_site, float* weights, int64_t n, int threads) {
+    const int64_t stride = by_site ? 0 : 1;
+    double total = 0;
+    std::vector<float> right;
+    for (const TiedSite* site = sites; site < sites + count; ++site) {
+        const float *m = mean + site->at, *e = noise ? noise + site->at : nullptr;
+        const float* h = precisions + (by_site ? site - sites : site->at);
+        float* w = weights ? weights + site->at : nullptr;
+        if (!site->columns) {
+            const float* state = log_std + site->left;
+            total += sum_in_chunks(site->size, threads, [=](int64_t first, int64_t last) {
+                return draw_and_kl<FROM_LOG_STD>(m, state, e, h, stride, w, first, last);
+            });
+            continue;
+        }
+        const int64_t columns = site->columns;
+        const float *left = factors + site->left, *v = by_component(factors + site->right, rank, columns, right);
+        total += sum_in_rows(site->size / columns, columns, threads, [=](int64_t first, int64_t last) {
+            return tied_draw_and_kl(left, v, rank, columns, m, e, h, stride, w, first, last);
+        });
+    }
+    (void)n;
+    return total;
+}
+
+void bayeswell_tied_slopes(const TiedSite* sites, int64_t count, int64_t rank, const float* factors, const float* log_std,
+                           const float* mean, const float* noise, const float* precisions, int64_t by_site,
+                           const float* of_weights, const float* of_kl, float* of_mean, float* of_factors,
+                           float* of_log_std, int64_t n, int threads) {
+    const int64_t stride = by_site ? 0 : 1;
+    const float c = of_kl ? *of_kl : 0.0f;
+    auto free_work = slopes_for<FROM_LOG_STD>(of_weights, of_kl);
+    auto work = !of_weights ? tied_slopes<false, true> : of_kl ? tied_slopes<true, true> : tied_slopes<true, false>;
+    std::vector<float> right, sums;
+    for (const TiedSite* site = sites; site < sites + count; ++site) {
+        const float *m = mean + site->at, *e = noise ? noise + site->at : nullptr;
+        const float* h = precisions + (by_site ? site - sites : site->at);
+        const float* g = of_weights ? of_weights + site->at : nullptr;
+        float* of_m = of_mean + site->at;
+        if (!site->columns) {
+            const float* state = log_std + site->left;
+            float* of_state = of_log_std + site->left;
+            in_chunks(site->size, threads, [=](int64_t, int64_t first, int64_t last) {
+                free_work(m, state, e, h, stride, g, c, of_m, of_state, first, last);
+            });
+            continue;
+        }
+        const int64_t columns = site->columns, rows = site->size / columns, width = rank * columns;
+        const float *left = factors + site->left, *v = by_component(factors + site->right, rank, columns, right);
+        float* of_left = of_factors + site->left;
+        sums.assign(row_pieces(rows, columns) * width, 0.0f);
+        float* pieces = sums.data();
+        in_rows(rows, columns, threads, [=](int64_t piece, int64_t first, int64_t last) {
+            work(left, v, rank, columns, m, e, h, stride, g, c, of_m, of_left, pieces + piece * width, first, last);
+        });
+        float* of_right = of_factors + site->right;
+        for (int64_t j = 0; j < columns; ++j)
+            for (int64_t k = 0; k < rank; ++k) {
+                float sum = 0;
+                for (size_t p = k * columns + j; p < sums.size(); p += width) sum += sums[p];
+                of_right[j * rank + k] = sum;
+            }
+    }
+    (void)n;
+}
+}

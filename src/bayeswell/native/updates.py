@@ -1,0 +1,81 @@
+"""Steps of samplers and optimizers, in place, and the sums that they look at first."""
+
+from __future__ import annotations
+
+import math
+from array import array
+
+from torch import Tensor
+
+from . import library
+
+
+def magnitude(*tensors: Tensor | None) -> float:
+    """The sum of |x| over up to three tensors of one size: not finite if a number is not."""
+    first, *others = (tensor for tensor in tensors if tensor is not None)
+    second, third = [*others, None, None][:2]
+    return float(library.call("magnitude", first.numel(), first, second, third))
+
+
+def langevin_step(key: int | None, weights: Tensor, grads: Tensor, rate: float, scale: float) -> None:
+    """weights += scale normals(key) - rate grads, in place; without noise if the key is None."""
+    library.call("langevin_step", weights.numel(), key is not None, key or 0, weights, grads, rate, scale)
+
+
+def hamiltonian_step(
+    key: int | None, weights: Tensor, grads: Tensor, velocity: Tensor, *,
+    split: bool, momentum: float, rate: float, scale: float,
+) -> None:  # fmt: skip
+    """A step of SGHMC in place: Euler's, or that of BAOAB if ``split``; without noise if the key is None."""
+    given = (key is not None, key or 0, split, weights, grads, velocity, momentum, rate, scale)
+    library.call("hamiltonian_step", weights.numel(), *given)
+
+
+def preconditioned_step(
+    key: int | None, weights: Tensor, grads: Tensor, squares: Tensor, *,
+    keep: float, gain: float, correction: float, damping: float, rate: float, scale: float,
+) -> None:  # fmt: skip
+    """squares <- keep squares + gain g^2 and a step of pSGLD, in place; without noise if the key is None."""
+    given = (key is not None, key or 0, weights, grads, squares, keep, gain, correction, damping, rate, scale)
+    library.call("preconditioned_step", weights.numel(), *given)
+
+
+def bounded_step(
+    weights: list[Tensor], grads: list[Tensor], means: list[Tensor], squares: list[Tensor],
+    largest: list[Tensor] | None, *,
+    decay: float, betas: tuple[float, float], eps: float, floor: float, ceiling: float, rate: float,
+) -> None:  # fmt: skip
+    """A step of AdaBound of many tensors in place, with denominators clipped to [floor, ceiling]."""
+    columns = (weights, grads, means, squares, *([] if largest is None else [largest]))
+    # Differences from 1 are taken here: in single precision 1 - 0.999 has only five right digits.
+    numbers = (decay, 1 - betas[0], betas[1], 1 - betas[1], eps, floor, ceiling, rate)
+    library.call_many("bounded_step", columns, largest is not None, *numbers)
+
+
+def gradient_norms(
+    weights: list[Tensor], grads: list[Tensor], averages: list[Tensor], *, decay: float, keep: float, gain: float
+) -> tuple[float, float]:
+    """|g| and |keep averages + gain g| over many tensors, with g = grads + decay weights."""
+    squares = array("d", (0.0, 0.0))
+    library.call_many("gradient_norms", (weights, grads, averages), decay, keep, gain, squares.buffer_info()[0])
+    return math.sqrt(squares[0]), math.sqrt(squares[1])
+
+
+def momentum_step(
+    weights: list[Tensor], grads: list[Tensor], averages: list[Tensor], buffers: list[Tensor], *,
+    decay: float, keep: float, gain: float, momentum: float, shrink: float, rate: float,
+) -> None:  # fmt: skip
+    """Of many tensors in place, with g = grads + decay weights: averages <- keep averages + gain g;
+    buffers <- momentum buffers + shrink g; weights -= rate buffers. Without momentum buffers stay as they are.
+    """
+    columns = (weights, grads, averages, buffers)
+    library.call_many("momentum_step", columns, decay, keep, gain, momentum, shrink, rate)
+
+
+def newton_step(
+    mean: Tensor, of_mean: Tensor, log_std: Tensor, of_log_std: Tensor, precision: Tensor, momentum: Tensor,
+    decay: Tensor, scale: Tensor, *, ess: float, rate: float, gain: float, correction: float, clip: float, lr: float,
+) -> None:  # fmt: skip
+    """A step of IVON in place."""
+    vectors = (mean, of_mean, log_std, of_log_std, precision, momentum, decay, scale)
+    library.call("newton_step", mean.numel(), *vectors, ess, rate, gain, correction, clip, lr)
