@@ -22,7 +22,8 @@ _BATCHES = 10
 class Net:
     """A network with the shape of its data: what a case is built from.
 
-    ``batches`` is the number of steps in an epoch of the data set that the network stands for.
+    ``batches`` is the number of steps in an epoch of the data set that it stands for; ``predict_batch`` how many
+    examples are predicted at once.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Net:
     dataset_size: int
     outputs: int = 10
     vocabulary: int | None = None
+    predict_batch: int = 500
 
     @property
     def batches(self) -> int:
@@ -72,8 +74,18 @@ NETS = {
     for net in (
         Net("lenet", "LeNet-5, 1x28x28, batch 100", "lenet5", (1, 28, 28), 100, 60_000),
         Net("mlp", "MLP 784-400-400-10, batch 128", "mlp", (1, 28, 28), 128, 60_000),
-        Net("resnet", "ResNet-18, 3x32x32, batch 32", "resnet18", (3, 32, 32), 32, 50_000),
-        Net("lstm", "LSTM, 80 of 5000 tokens, batch 32", "lstm", (80,), 32, 25_000, outputs=2, vocabulary=5000),
+        Net("resnet", "ResNet-18, 3x32x32, batch 32", "resnet18", (3, 32, 32), 32, 50_000, predict_batch=20),
+        Net(
+            "lstm",
+            "LSTM, 80 of 5000 tokens, batch 32",
+            "lstm",
+            (80,),
+            32,
+            25_000,
+            outputs=2,
+            vocabulary=5000,
+            predict_batch=100,
+        ),
     )
 }
 

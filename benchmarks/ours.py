@@ -24,7 +24,6 @@ PLAIN_AGAIN = "deterministic, again"
 """The same as ``PLAIN`` once more: what it seems to differ by is noise."""
 
 DRAWS = 30
-PREDICT_BATCH = 500
 
 CHEAPER_VL = "vl-lazy"
 _CHEAPER_VL_CYCLE = 4
@@ -107,9 +106,9 @@ _TRAINED_TO_PREDICT = ("swag", "sgld")
 """Methods whose posterior is only there after training: a short one is run."""
 
 
-def plain_passes(net: Net, draws: int = DRAWS, batch: int = PREDICT_BATCH) -> Step:
+def plain_passes(net: Net, draws: int = DRAWS) -> Step:
     """As many passes of the ordinary network as there would be draws."""
-    model, inputs = net.build().eval(), net.inputs(batch)
+    model, inputs = net.build().eval(), net.inputs(net.predict_batch)
 
     def predict() -> None:
         with torch.inference_mode():
@@ -119,9 +118,9 @@ def plain_passes(net: Net, draws: int = DRAWS, batch: int = PREDICT_BATCH) -> St
     return predict
 
 
-def method_prediction(name: str, net: Net, draws: int = DRAWS, batch: int = PREDICT_BATCH) -> Step:
+def method_prediction(name: str, net: Net, draws: int = DRAWS) -> Step:
     """``bw.predict`` of a model of a named method."""
-    model, inputs, likelihood = _predicting(name, net), net.inputs(batch), bw.Categorical()
+    model, inputs, likelihood = _predicting(name, net), net.inputs(net.predict_batch), bw.Categorical()
     generator = bw.make_generator(2)
     return lambda: bw.predict(model, inputs, likelihood, draws=draws, generator=generator)
 

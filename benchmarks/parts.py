@@ -55,7 +55,7 @@ def _predictions(net: str) -> Callable[[int, int], dict[str, Any]]:
     def measure(rounds: int, threads: int) -> dict[str, Any]:
         names = ours.PREDICTING if net in SMALL else ours.PREDICTING_MAIN
         cases = ours.prediction_cases(NETS[net], names) + peers.prediction_cases(NETS[net])
-        return {"draws": ours.DRAWS, "batch": ours.PREDICT_BATCH, **_turns(cases, ours.PLAIN, rounds, warm_up=1)}
+        return {"draws": ours.DRAWS, "batch": NETS[net].predict_batch, **_turns(cases, ours.PLAIN, rounds, warm_up=1)}
 
     return measure
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from .nets import Net
-from .ours import DRAWS, PREDICT_BATCH, predicting
+from .ours import DRAWS, predicting
 from .timing import Case, Step
 
 _LEARNING_RATE = 3e-3
@@ -64,7 +64,7 @@ def _passes(net: Net, model: nn.Module) -> Step:
 
 
 def _averaged(draw: Callable[[Tensor], Tensor], net: Net) -> Step:
-    inputs = net.inputs(PREDICT_BATCH)
+    inputs = net.inputs(net.predict_batch)
 
     def predict() -> Tensor:
         with torch.inference_mode():
@@ -257,7 +257,7 @@ def _laplace_prediction(net: Net) -> Step:
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(inputs, targets), batch_size=net.batch)
     fitted = Laplace(net.build().eval(), "classification", subset_of_weights="last_layer", hessian_structure="kron")
     fitted.fit(loader)
-    shown = net.inputs(PREDICT_BATCH)
+    shown = net.inputs(net.predict_batch)
     return lambda: fitted(shown, pred_type="glm", link_approx="mc", n_samples=DRAWS)
 
 

@@ -46,7 +46,7 @@ def render(record: Mapping[str, Any]) -> str:
         _circumstances(parts),
         _goals(record),
         _ratios("A training step", parts, "step", _STEP_NOTE),
-        _ratios("30 draws on a batch of 500", parts, "predict", _PREDICT_NOTE),
+        _ratios("A prediction with 30 draws", parts, "predict", _PREDICT_NOTE),
         _loops(parts),
         _updates(parts),
         _memory(parts),
@@ -68,7 +68,11 @@ _STEP_NOTE = (
     "Time over that of an ordinary step with fused Adam in the same moment: median of rounds ± its standard error; in "
     "brackets over an ordinary step with torch's default Adam, which older comparisons used."
 )
-_PREDICT_NOTE = "Time over that of 30 passes of the ordinary network: median of rounds ± its standard error."
+_PREDICT_NOTE = (
+    "Time over that of 30 passes of the ordinary network: median of rounds ± its standard error. Batches of "
+    + ", ".join(f"{net.predict_batch} ({net.title.split(',')[0]})" for net in NETS.values())
+    + "."
+)
 
 
 def _circumstances(parts: Mapping[str, Any]) -> str:
