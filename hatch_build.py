@@ -21,7 +21,8 @@ except ImportError:  # by hand, outside a build
     BuildHookInterface = object
 
 FOLDER = Path(__file__).resolve().parent / "src" / "bayeswell" / "native"
-# No errno and no floating-point traps, which keep loops from being vectorised; the arithmetic itself stays IEEE's.
+# No errno and no floating-point traps, which keep loops from being vectorised; sums keep their order, but a product
+# and a sum may be rounded once.
 FLAGS = ["-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fPIC", "-shared"]
 INSTRUCTION_SETS = {
     "avx512": ["-march=skylake-avx512", "-mprefer-vector-width=512"],
