@@ -12,6 +12,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,16 @@ def build(folder: Path = FOLDER) -> list[Path]:
     """Compile what can be compiled; say what cannot."""
     compiler = next((c for c in (os.environ.get("CXX"), "g++", "clang++") if c and shutil.which(c)), None)
     if compiler is None or os.name != "posix":
-        print("bayeswell: no C++ compiler was found: it will compute by torch's operations alone", file=sys.stderr)
+        reason = "no C++ compiler was found" if os.name == "posix" else f"compiled formulas are not made on {os.name}"
+        print(f"bayeswell: {reason}: it will compute by torch's operations alone", file=sys.stderr)
         return []
     sources = [str(path) for path in sorted(folder.glob("*.cpp"))]
+    # The library says which sources it is made of; library.py asks, so that one left behind is not called.
+    version = 0
+    for path in sorted([*folder.glob("*.cpp"), *folder.glob("*.h")]):
+        version = zlib.crc32(path.read_bytes(), version)
+    for old in folder.glob("kernels-*.so"):
+        old.unlink()
     made = []
     for name, flags in INSTRUCTION_SETS.items():
         if flags and platform.machine() not in X86:
@@ -47,7 +55,7 @@ def build(folder: Path = FOLDER) -> list[Path]:
         # Some compilers come without OpenMP (Apple's): then on one thread.
         for threads in (["-fopenmp"], []):
             fresh = target.with_suffix(f".so.{os.getpid()}")
-            command = [compiler, *FLAGS, *flags, *threads, "-o", str(fresh), *sources]
+            command = [compiler, *FLAGS, *flags, *threads, f"-DSOURCES={version}u", "-o", str(fresh), *sources]
             try:
                 found = subprocess.run(command, capture_output=True, text=True, check=False)
             except OSError as error:  # it may be executed, but is no program

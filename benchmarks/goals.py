@@ -17,7 +17,7 @@ MOST_MARGIN = 0.10
 
 STEP_BASE = ours.PLAIN_DEFAULT
 """The limits of steps are multiples of an ordinary step with Adam as torch makes it, as are the published numbers of
-other libraries that they were set by. Over a step with fused Adam, a quarter faster, every ratio is larger: the tables
+other libraries that they were set by. Over a step with fused Adam, which is faster, every ratio is larger: the tables
 give both."""
 
 _MEAN_FIELD_PEERS = ("ivon", "torchbnn", "bayesian-torch", "torchbayesian", "blitz", "posteriors vi")

@@ -287,7 +287,7 @@ def test_draws_and_kl_compiled_and_not(network: str, draws: int, prior: Any, mon
 
     prior_std = model.prior.std_vector().double()
     posterior.double()
-    mean, std = posterior.mean, torch.cat([posterior._stds_of(*place) for place in posterior.places])
+    mean, std = posterior.mean, posterior.std_vector()
     normal = torch.distributions.Normal
     kl = torch.distributions.kl_divergence(normal(mean, std), normal(torch.zeros_like(mean), prior_std)).sum()
     results = [kl] if noise is None else [mean + std * noise.double(), kl]

@@ -933,17 +933,57 @@ def test_gradients_of_weighted_squares(form: StdForm) -> None:
 
 
 @each_std_form
-def test_second_derivatives_are_refused(form: StdForm) -> None:
-    """Rather than wrong: of a loss of the draws, and of the KL alone."""
+def test_second_derivatives(form: StdForm) -> None:
+    """Of the draws, of the KL alone, of both, of variances and of squares; of a point too."""
     mean, state = doubles(form)
-    weights, kl = draws_and_kl(
-        mean, state, numbers(7, 2)[None].double(), gaussian("scalar", 7, torch.float64), CONSTANT, form
-    )
-    assert weights is not None
-    for loss, message in [(weights.pow(3).sum() + kl, "once_differentiable"), (kl, "does not require grad")]:
-        (slope,) = torch.autograd.grad(loss, mean, create_graph=True)
-        with pytest.raises(RuntimeError, match=message):
-            slope.sum().backward()
+    noise, prior = numbers(7, 2)[None].double(), gaussian("vector", 7, torch.float64)
+    constant = CONSTANT.double()
+
+    def drawn(mean: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        weights, kl = draws_and_kl(mean, state, noise, prior, constant, form)
+        assert weights is not None
+        return weights.pow(3), kl
+
+    check = torch.autograd.gradgradcheck
+    assert check(drawn, (mean, state))
+    assert check(lambda mean, state: draws_and_kl(mean, state, None, prior, constant, form)[1], (mean, state))
+    assert check(lambda mean, state: drawn(mean, state)[0].sum() + drawn(mean, state)[1] ** 2, (mean, state))
+    assert check(lambda state: variances(state, form), (state,))
+    assert check(lambda state, values: weighted_squares(state, values, form), (state, mean))
+    assert check(lambda mean: point_and_kl(mean, prior, constant), (mean,))
+
+
+@pytest.mark.parametrize("posterior", ["mean_field", "k_tied", "delta"])
+@pytest.mark.parametrize("estimator", ["weight_sampling", "flipout", "local_reparameterization"])
+def test_second_derivatives_of_the_objective(posterior: str, estimator: str) -> None:
+    """In single precision, compiled where that is used, against differences of gradients."""
+    if posterior == "delta" and estimator != "weight_sampling":
+        pytest.skip("a point has no std")
+    torch.manual_seed(3)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 3))
+    model = bw.bayesian(net, posterior, "normal", estimator)
+    objective = bw.ELBO("categorical", 5)
+    x, y = numbers(15, 1).view(5, 3), torch.tensor([0, 2, 1, 1, 0])
+    parameters = list(model.parameters())
+    directions = [numbers(p.numel(), 5 + i).view_as(p) for i, p in enumerate(parameters)]
+
+    def slopes(create_graph: bool) -> list[Tensor]:
+        total = objective(model, x, y, generator=bw.make_generator(7)).total
+        return list(torch.autograd.grad(total, parameters, create_graph=create_graph))
+
+    along = sum((g * d).sum() for g, d in zip(slopes(True), directions, strict=True))
+    products = torch.autograd.grad(along, parameters)
+    ahead, behind = [], []
+    for sign, into in ((1, ahead), (-1, behind)):
+        with torch.no_grad():
+            for p, d in zip(parameters, directions, strict=True):
+                p.add_(d, alpha=sign * 1e-2)
+        into += [g.double() for g in slopes(False)]
+        with torch.no_grad():
+            for p, d in zip(parameters, directions, strict=True):
+                p.sub_(d, alpha=sign * 1e-2)
+    for product, plus, minus in zip(products, ahead, behind, strict=True):
+        torch.testing.assert_close(product.double(), (plus - minus) / 2e-2, rtol=2e-2, atol=2e-2)
 
 
 @each_std_form
@@ -1203,7 +1243,7 @@ def test_without_a_library_everything_is_computed_all_the_same(
 def test_a_library_of_another_version_is_not_used(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(library, "VERSION", library.VERSION + 1)
+    monkeypatch.setattr(library, "version_of", lambda folder: 12345)
     library._library.cache_clear()
     try:
         assert not native.available()
@@ -1228,10 +1268,15 @@ def test_where_the_best_library_is_broken_the_next_one_serves(folder: Path) -> N
     assert Path(found._name).name == "kernels-default.so"
 
 
-def test_the_source_is_of_the_version_that_is_asked_for() -> None:
-    sources = [path.read_text() for path in Path(native.__file__).parent.glob("*.cpp")]
-    said = f"int bayeswell_version() {{ return {native.VERSION}; }}"
-    assert sum(said in source for source in sources) == 1
+def test_every_change_of_a_source_is_another_version(tmp_path: Path) -> None:
+    for path in [*Path(native.__file__).parent.glob("*.cpp"), *Path(native.__file__).parent.glob("*.h")]:
+        shutil.copy(path, tmp_path)
+    seen = {library.version_of(tmp_path)}
+    assert seen == {library.version_of(Path(native.__file__).parent)}
+    for path in sorted(tmp_path.iterdir()):
+        path.write_text(path.read_text() + "// changed\n")
+        seen.add(library.version_of(tmp_path))
+    assert len(seen) == 1 + len(list(tmp_path.iterdir()))
 
 
 def _installed_from_here() -> bool:

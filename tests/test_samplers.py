@@ -825,3 +825,18 @@ def test_psgld_keeps_draws_once_its_scale_is_fixed() -> None:
     part = PSGLD(adapt_steps=50)
     assert [part.sampling(Progress(step)) for step in (0, 49, 50, 500)] == [False, False, True, True]
     assert PSGLD().sampling(Progress(0))
+
+
+@pytest.mark.parametrize("size", [5, LEAST_COUNTED])
+def test_psgld_refuses_a_gradient_that_comes_after_the_averaging(size: int) -> None:
+    """Nothing was averaged for it: its preconditioner would be 0/0. Nothing is changed, compiled or not."""
+    early, late = torch.nn.Parameter(torch.ones(5)), torch.nn.Parameter(torch.ones(size))
+    sampler = PSGLD(lr=1e-3, adapt_steps=1).build([early, late], 100, bw.make_generator(0))
+    early.grad = torch.full((5,), 0.3)
+    sampler.step()
+    late.grad = torch.full((size,), 0.2)
+    before = early.detach().clone(), late.detach().clone()
+    with pytest.raises(DivergenceError):
+        sampler.step()
+    assert torch.equal(early, before[0])
+    assert torch.equal(late, before[1])

@@ -61,7 +61,17 @@ def cut_windows() -> nn.Module:
     )  # fmt: skip
 
 
+def repeated() -> nn.Module:
+    """A convolution, and a dense layer, that stand in two places; and one that works in place."""
+    again, dense = nn.Conv2d(4, 4, 3, padding=1), nn.Linear(256, 256)
+    return chain(
+        nn.Conv2d(1, 4, 3, padding=1), nn.LeakyReLU(0.3, inplace=True), again, nn.ReLU(), again, nn.Flatten(),
+        dense, nn.Tanh(), dense, nn.Linear(256, 3),
+    )  # fmt: skip
+
+
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, int, int]]] = {
+    "repeated": (repeated, (1, 8, 8)),
     "lenet5": (lambda: bw.build_model("lenet5", (1, 28, 28), 3), (1, 28, 28)),
     "lenet_hwa": (lambda: bw.build_model({"name": "lenet_hwa", "width": 3}, (1, 13, 11), 3), (1, 13, 11)),
     "norm": (with_norm, (2, 10, 9)),

@@ -8,6 +8,7 @@ this sense is then also asked of the real random numbers, by z-test.
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -551,3 +552,19 @@ def test_impossible_settings_are_refused(settings: dict[str, Any], named: str) -
 def test_correlated_posteriors_are_refused(posterior: str) -> None:
     with pytest.raises(bw.CompositionError, match=rf"variational_laplace.*{posterior}.*weight_sampling"):
         bw.bayesian(nn.Linear(2, 2), posterior, estimator="variational_laplace")
+
+
+def test_convolutions_in_mixed_precision() -> None:
+    """torch converts the operands of its own layers only, so these are used there."""
+    torch.manual_seed(1)
+    net = torch.nn.Sequential(torch.nn.Conv2d(1, 3, 3), torch.nn.Softplus(), torch.nn.Flatten(), torch.nn.Linear(48, 3))
+    data = (torch.randn(20, 1, 6, 6), torch.randint(0, 3, (20,)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        given = {"epochs": 3, "batch_size": 10, "seed": 4, "progress": False}
+        plain = bw.fit(net, data, "vl", **given)
+        mixed = bw.fit(net, data, "vl", **given, devices=bw.Devices(precision="bf16-mixed"))
+    expected, found = plain.histories[0].epochs[-1].nll, mixed.histories[0].epochs[-1].nll
+    # bf16 has three digits.
+    assert found == pytest.approx(expected, rel=0.03)
+    assert found != expected

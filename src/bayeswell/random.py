@@ -96,14 +96,19 @@ def random_signs(shape: Sequence[int], *, like: Tensor, generator: torch.Generat
     low, high, count = -(1 << 63), (1 << 63) - 1, -(-size // 64)
     octets = torch.randint(low, high, (count,), generator=generator, device=like.device).view(torch.uint8)
     # One look-up gives eight signs: far cheaper than a random number for each.
-    return _signs_of_octets(like.dtype, like.device)[octets.int()].view(-1)[:size].view(tuple(shape))
+    plain = not native.transformed() and type(octets) is Tensor
+    table = (_kept_signs if plain else _signs_of_octets)(like.dtype, like.device)
+    return table[octets.int()].view(-1)[:size].view(tuple(shape))
 
 
-@cache
 def _signs_of_octets(dtype: torch.dtype, device: torch.device) -> Tensor:
     """(256, 8): the bits of each octet as signs."""
     octets, places = torch.arange(256, device=device)[:, None], torch.arange(8, device=device)
     return ((octets >> places) & 1).mul_(2).sub_(1).to(dtype)
+
+
+_kept_signs = cache(_signs_of_octets)
+"""Made once; not inside transforms, or of stand-ins for tensors, which must not be kept."""
 
 
 @contextmanager

@@ -133,11 +133,11 @@ class Posterior(nn.Module):
         raise NotImplementedError
 
     def variance_vector(self) -> Tensor:
-        """(P,): marginal variances; may be for first derivatives only."""
+        """(P,): marginal variances."""
         return self.std_vector().square()
 
     def scaled_square_sum(self, values: Tensor) -> Tensor:
-        """sum_i (std_i values_i)^2 for a (P,) vector; may be for first derivatives only."""
+        """sum_i (std_i values_i)^2 for a (P,) vector."""
         return (self.std_vector() * values).square().sum()
 
     def sample(self, noise: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import NetworkError, require_count
+from ..native import transformed
 from ..random import standard_normal
 from ..tree import Site
 from ..types import FACTORISED, BayesianModel, Estimate, Inputs, Likelihood, LinearLayer, Progress
@@ -72,8 +73,7 @@ class LocalReparameterization:
             mean = layer.op(x, means[layer.weight], bias, *extra, **named)
             variance = layer.op(x.square(), variances[layer.weight], bias_variance, *extra, **named)
             noise = standard_normal(mean.shape, like=mean, generator=generator)
-            sampled: Tensor = _LocalDraw.apply(mean, variance, noise)[0]
-            return sampled
+            return _local_draw(mean, variance, noise)
 
         # A weight that someone reads past its layer's forward would be used without noise: NaN tells.
         nothing = model.posterior.like().new_full((), float("nan"))
@@ -118,27 +118,38 @@ class LocalReparameterization:
         return 6.0 * self.draws
 
 
-class _LocalDraw(torch.autograd.Function):
+def _local_draw(mean: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
     """mean + sqrt(variance) noise; a variance of zero (an input that is all zero) passes no gradient."""
+    if transformed():
+        return torch.addcmul(mean, _root(variance), noise)
+    drawn: Tensor = _LocalDraw.apply(mean, variance, noise)
+    return drawn
 
-    generate_vmap_rule = True
 
-    @staticmethod
-    def forward(mean: Tensor, variance: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        least = torch.finfo(variance.dtype).tiny
-        std = variance.clamp_min(least).sqrt()
-        slope = (noise / std).mul(0.5).masked_fill(variance <= least, 0)
-        return torch.addcmul(mean, std, noise), slope
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
-        ctx.save_for_backward(output[1])
-        ctx.mark_non_differentiable(output[1])
+class _LocalDraw(torch.autograd.Function):
+    """The same with one operation in its backward pass instead of six."""
 
     @staticmethod
-    def backward(ctx: Any, of_drawn: Tensor, of_slope: Tensor) -> tuple[Tensor, Tensor, None]:
-        (slope,) = ctx.saved_tensors
+    def forward(ctx: Any, mean: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
+        std = _root(variance)
+        ctx.save_for_backward(variance, noise, _slope(variance, std, noise))
+        return torch.addcmul(mean, std, noise)
+
+    @staticmethod
+    def backward(ctx: Any, of_drawn: Tensor) -> tuple[Tensor, Tensor, None]:
+        variance, noise, slope = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a gradient that is itself differentiated: the slope depends on the variance
+            slope = _slope(variance, _root(variance), noise)
         return of_drawn, of_drawn * slope, None
+
+
+def _root(variance: Tensor) -> Tensor:
+    """The floor gives the square root a finite slope."""
+    return variance.clamp_min(torch.finfo(variance.dtype).tiny).sqrt()
+
+
+def _slope(variance: Tensor, std: Tensor, noise: Tensor) -> Tensor:
+    return (0.5 * noise / std).masked_fill(variance <= torch.finfo(variance.dtype).tiny, 0)
 
 
 def _at_readable_weights(

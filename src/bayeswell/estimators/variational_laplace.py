@@ -85,7 +85,8 @@ class VariationalLaplace:
             shape = shapes[layer.name]
             module: Any = layer.module
             weight, bias = module.weight, module.bias
-            if shape is None or x.dim() != layer.spatial_dims + 2 or transformed():
+            mixed = torch.is_autocast_enabled(x.device.type)  # torch converts the operands of its own layers
+            if shape is None or x.dim() != layer.spatial_dims + 2 or mixed or transformed():
                 return layer.op(x, weight, bias)
             return convolve(x, weight, bias, shape)
 

@@ -88,7 +88,8 @@ class Stack:
         """The outputs of each network, in turn."""
         try:
             layers = self._filled(networks)
-            features, widest = _run(layers, images[:1], len(networks))
+            # A copy: a layer may change its input in place.
+            features, widest = _run(layers, images[:1].clone(), len(networks))
         except RuntimeError:
             # Images that do not fit the network: the network itself says why, or knows better.
             yield from (self._call(self._net, network, images) for network in networks)

@@ -39,18 +39,19 @@ class Slots:
     """
 
     def __init__(self, net: nn.Module, layout: Layout) -> None:
-        second = second_names(net, layout)
+        self._second = second_names(net, layout)
         self._owners: dict[str, tuple[nn.Module, str]] = {}
         for site in layout.sites:
             for name in site.names:
-                if name not in second:
+                if name not in self._second:
                     module_name, _, local_name = name.rpartition(".")
                     self._owners[name] = (net.get_submodule(module_name), local_name)
 
     @contextmanager
     def filled(self, tensors: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
         """Within the block the slots hold the tensors; those that have no slot (drawn dropout) come back."""
-        others = {name: tensor for name, tensor in tensors.items() if name not in self._owners}
+        known = self._owners.keys() | self._second
+        others = {name: tensor for name, tensor in tensors.items() if name not in known}
         # Empty, but for a call within a call.
         before = [module._parameters[local_name] for module, local_name in self._owners.values()]
         try:

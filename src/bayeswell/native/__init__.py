@@ -22,7 +22,7 @@ from .gaussian import (
     weighted_squares,
     weighted_squares_slopes,
 )
-from .library import VERSION, available, disabled, takes, transformed
+from .library import available, disabled, takes, transformed
 from .updates import (
     bounded_step,
     gradient_norms,
@@ -35,7 +35,6 @@ from .updates import (
 )
 
 __all__ = [
-    "VERSION",
     "Precision",
     "available",
     "bounded_step",

@@ -95,7 +95,7 @@ void weighted_squares_slopes(const float* state, const float* values, float of_s
 
 extern "C" {
 
-int bayeswell_version() { return 3; }
+uint32_t bayeswell_version() { return SOURCES; }  // a checksum of all sources, given by whoever compiles them
 
 void bayeswell_normals(uint64_t key, float* out, int64_t n, int threads) {
     in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) { normals(key, out, first, last); });

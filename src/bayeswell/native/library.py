@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,16 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-VERSION = 3
-"""What a library made from these sources says it is; another one was left behind by an older install."""
-
 _FOLDER = Path(__file__).parent
 _BY_CAPABILITY = {"AVX512": ("avx512", "avx2", "default"), "AVX2": ("avx2", "default")}
 
 _pointer, _count, _number, _key = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_uint64
 _int, _double = ctypes.c_int, ctypes.c_double
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
-    "version": (_int, []),
+    "version": (ctypes.c_uint32, []),
     "normals": (None, [_key, _pointer]),
     "fresh_draw": (None, [_int, _key, _pointer, _pointer, _pointer]),
     "draw_and_kl": (_double, [_int, *[_pointer] * 5, _count, _pointer]),
@@ -77,9 +75,17 @@ def _library() -> ctypes.CDLL | None:
                 found.argtypes = arguments if function == "version" else [*arguments, _count, _int]
         except (OSError, AttributeError):
             continue
-        if library.bayeswell_version() == VERSION:
+        if library.bayeswell_version() == version_of(Path(__file__).parent):
             return library
     return None
+
+
+def version_of(folder: Path) -> int:
+    """A checksum of the sources: a library that says another was left behind by an older install."""
+    version = 0
+    for path in sorted([*folder.glob("*.cpp"), *folder.glob("*.h")]):
+        version = zlib.crc32(path.read_bytes(), version)
+    return version
 
 
 def available() -> bool:

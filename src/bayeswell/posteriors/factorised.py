@@ -46,11 +46,11 @@ class FactorisedPosterior(Posterior):
         return self.std_form.std(self.std_state())
 
     def variance_vector(self) -> Tensor:
-        """(P,): the variances, for first derivatives only."""
+        """(P,): the variances."""
         return variances(self.std_state(), self.std_form)
 
     def scaled_square_sum(self, values: Tensor) -> Tensor:
-        """sum_i (std_i values_i)^2, for first derivatives only."""
+        """sum_i (std_i values_i)^2."""
         return weighted_squares(self.std_state(), values, self.std_form)
 
     def sample(self, noise: Tensor) -> Tensor:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from .. import native
 from ..errors import SettingError, require_count, require_positive
@@ -56,17 +55,7 @@ class KTiedPosterior(FactorisedPosterior):
 
     def std_state(self) -> Tensor:
         """std_ij = sum_k u_ik v_jk with u = exp(a), v = exp(b) for tied sites, exp(log_std) for the others."""
-        if native.transformed():
-            return torch.cat([self._stds_of(*place) for place in self.places])
-        std: Tensor = _TiedStds.apply(self.log_factors, self.log_std, self)
-        return std
-
-    def _stds_of(self, site: Site, free: slice, sides: tuple[slice, slice] | None) -> Tensor:
-        if sides is None:
-            assert self.log_std is not None
-            return self.log_std[free].exp()
-        left, right = (self.log_factors[side].exp().view(-1, self.rank) for side in sides)
-        return site.from_matrix(left @ right.T).reshape(-1)
+        return _stds(self, self.log_factors.exp(), self.log_std)
 
     def sample_and_kl(self, noise: Tensor | None, prior: Prior) -> tuple[Tensor | None, Tensor]:
         """As every factorised posterior's, without ever writing the stds down where the compiled formulas can."""
@@ -116,39 +105,17 @@ class KTiedPosterior(FactorisedPosterior):
         return f"mean_field (rank {self.rank} exceeds its smaller side {min(site.matrix_shape)})"
 
 
-class _TiedStds(torch.autograd.Function):
-    """(P,) stds of factors, written into one vector; for first derivatives only."""
-
-    @staticmethod
-    def forward(ctx: Any, log_factors: Tensor, log_std: Tensor | None, posterior: KTiedPosterior) -> Tensor:
-        factors = log_factors.exp()
-        std = _written_stds(posterior, factors, log_std)
-        ctx.save_for_backward(factors, std)
-        ctx.posterior = posterior
-        return std
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, of_std: Tensor) -> tuple[Tensor | None, ...]:
-        factors, std = ctx.saved_tensors
-        return *_slopes_of_stds(ctx.posterior, factors, std, of_std), None
-
-
-def _written_stds(posterior: KTiedPosterior, factors: Tensor, log_std: Tensor | None) -> Tensor:
-    layout, rank = posterior.layout, posterior.rank
-    std = factors.new_empty(layout.size)
+def _stds(posterior: KTiedPosterior, factors: Tensor, log_std: Tensor | None) -> Tensor:
+    """(P,): all stds, from the factors themselves and the logarithms of the others."""
+    pieces = []
     for site, free, sides in posterior.places:
-        piece = std[layout.slices[site.name]]
         if sides is None:
             assert log_std is not None
-            torch.exp(log_std[free], out=piece)
+            pieces.append(log_std[free].exp())
             continue
-        left, right = (factors[side].view(-1, rank) for side in sides)
-        if site.output_dim == 0:
-            torch.mm(left, right.T, out=piece.view(site.matrix_shape or ()))
-        else:
-            piece.view(site.shape).copy_(site.from_matrix(left @ right.T))
-    return std
+        left, right = (factors[side].view(-1, posterior.rank) for side in sides)
+        pieces.append(site.from_matrix(left @ right.T).reshape(-1))
+    return torch.cat(pieces)
 
 
 def _slopes_of_stds(
@@ -176,7 +143,7 @@ class _TiedDrawAndKL(torch.autograd.Function):
         prior: GaussianPrior, constant: Tensor, posterior: KTiedPosterior,
     ) -> tuple[Tensor | None, Tensor]:  # fmt: skip
         factors = log_factors.exp()
-        ctx.save_for_backward(factors, log_std, mean, noise)
+        ctx.save_for_backward(log_factors, log_std, mean, noise)
         ctx.prior = prior
         ctx.posterior = posterior
         ctx.set_materialize_grads(False)
@@ -186,22 +153,22 @@ class _TiedDrawAndKL(torch.autograd.Function):
         return None if drawn is None else drawn[None], mean.new_tensor(kl + constant.item())
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, of_weights: Tensor | None, of_kl: Tensor | None) -> tuple[Tensor | None, ...]:
         if of_weights is None and of_kl is None:
             return (None,) * 7
-        factors, log_std, mean, noise = ctx.saved_tensors
+        log_factors, log_std, mean, noise = ctx.saved_tensors
+        factors = log_factors.exp()
         prior: GaussianPrior = ctx.prior
         posterior: KTiedPosterior = ctx.posterior
         of_draw = None if of_weights is None else of_weights.contiguous()
-        if native.takes(of_draw, of_kl):
+        if not torch.is_grad_enabled() and native.takes(of_draw, of_kl):
             table = posterior.table
             assert table is not None
             of_mean, of_factors, of_log_std = native.tied_slopes(
                 table, posterior.rank, factors, log_std, mean, noise, prior.precision, of_draw, of_kl
             )
             return of_mean, of_factors.mul_(factors), of_log_std, None, None, None, None
-        std = _written_stds(posterior, factors, log_std)
+        std = _stds(posterior, factors, log_std)
         by_mean, of_std = slopes(mean, std, noise, prior, AS_IT_IS, of_weights, of_kl)
         assert of_std is not None
         return by_mean, *_slopes_of_stds(posterior, factors, std, of_std), None, None, None, None

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .. import native
 from ..tree import Layout
@@ -40,7 +39,7 @@ class GaussianPrior:
 def draws_and_kl(
     mean: Tensor, state: Tensor, noise: Tensor | None, prior: GaussianPrior, constant: Tensor, form: StdForm
 ) -> tuple[Tensor | None, Tensor]:
-    """(D, P) draws (None without noise) and the KL with k = ``constant``, for first derivatives only."""
+    """(D, P) draws (None without noise) and the KL with k = ``constant``."""
     if native.transformed():
         std = form.std(state)
         drawn = None if noise is None else torch.addcmul(mean, std, noise)
@@ -51,7 +50,7 @@ def draws_and_kl(
 
 
 def variances(state: Tensor, form: StdForm) -> Tensor:
-    """(P,) s^2, for first derivatives only."""
+    """(P,) s^2."""
     if native.transformed():
         return form.std(state).square()
     variance: Tensor = _Variances.apply(state, form)
@@ -59,7 +58,7 @@ def variances(state: Tensor, form: StdForm) -> Tensor:
 
 
 def weighted_squares(state: Tensor, values: Tensor, form: StdForm) -> Tensor:
-    """sum (s values)^2, for first derivatives only."""
+    """sum (s values)^2."""
     if native.transformed():
         return (form.std(state) * values).square().sum()
     total: Tensor = _WeightedSquares.apply(state, values, form)
@@ -76,7 +75,7 @@ class _DrawsAndKL(torch.autograd.Function):
         ctx.prior, ctx.form = prior, form
         ctx.set_materialize_grads(False)
         if _one_draw(noise) and _is_native(form, mean, state, noise, prior.inverse_variance):
-            drawn, value = native.draw_and_kl(form.native or 0, mean, state, noise, prior.precision)
+            drawn, value = native.draw_and_kl(form.native, mean, state, noise, prior.precision)
             return None if drawn is None else drawn[None], mean.new_tensor(value + constant.item())
         std = form.std(state)
         weights = None if noise is None else torch.addcmul(mean, std, noise)
@@ -84,7 +83,6 @@ class _DrawsAndKL(torch.autograd.Function):
         return weights, terms.sum() + constant
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, of_weights: Tensor | None, of_kl: Tensor | None) -> tuple[Tensor | None, ...]:
         mean, state, noise = ctx.saved_tensors
         form: StdForm = ctx.form
@@ -93,7 +91,7 @@ class _DrawsAndKL(torch.autograd.Function):
             return (None,) * 6
         if _one_draw(noise) and _is_native(form, mean, state, noise, prior.inverse_variance, of_weights, of_kl):
             given = (noise, prior.precision, of_weights, of_kl)
-            return *native.slopes(form.native or 0, mean, state, *given), None, None, None, None
+            return *native.slopes(form.native, mean, state, *given), None, None, None, None
         return *slopes(mean, state, noise, prior, form, of_weights, of_kl), None, None, None, None
 
 
@@ -106,17 +104,17 @@ def slopes(
     if of_weights is not None:
         assert noise is not None
         of_mean = of_weights.sum(0)
-        of_state = (of_weights * noise).sum(0).mul_(slope)
+        of_state = (of_weights * noise).sum(0) * slope
     if of_kl is not None:
         scale = prior.inverse_variance * of_kl
-        of_kl_by_state = (form.std(state) * scale).mul_(slope).sub_(form.log_slope(state) * of_kl)
-        of_mean = mean * scale if of_mean is None else of_mean.addcmul_(mean, scale)
-        of_state = of_kl_by_state if of_state is None else of_state.add_(of_kl_by_state)
+        of_kl_by_state = form.std(state) * scale * slope - form.log_slope(state) * of_kl
+        of_mean = mean * scale if of_mean is None else torch.addcmul(of_mean, mean, scale)
+        of_state = of_kl_by_state if of_state is None else of_state + of_kl_by_state
     return of_mean, of_state
 
 
 def point_and_kl(mean: Tensor, prior: GaussianPrior, constant: Tensor) -> tuple[Tensor, Tensor]:
-    """(1, P): the weights themselves, and constant + sum h m^2 / 2; for first derivatives only."""
+    """(1, P): the weights themselves, and constant + sum h m^2 / 2."""
     if native.transformed():
         return mean[None], 0.5 * (prior.inverse_variance * mean.square()).sum() + constant
     weights, kl = _PointAndKL.apply(mean, prior, constant)
@@ -134,17 +132,16 @@ class _PointAndKL(torch.autograd.Function):
         return mean[None], 0.5 * torch.dot(mean * prior.inverse_variance, mean) + constant
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, of_weights: Tensor | None, of_kl: Tensor | None) -> tuple[Tensor | None, None, None]:
         (mean,) = ctx.saved_tensors
         prior: GaussianPrior = ctx.prior
         of_draw = None if of_weights is None else of_weights[0]
         if of_kl is None:
             return of_draw, None, None
-        if native.takes(mean, prior.inverse_variance, of_draw, of_kl):
+        if not torch.is_grad_enabled() and native.takes(mean, prior.inverse_variance, of_draw, of_kl):
             return native.half_squares_slope(mean, prior.precision, of_draw, of_kl), None, None
         of_mean = mean * (prior.inverse_variance * of_kl)
-        return of_mean if of_draw is None else of_mean.add_(of_draw), None, None
+        return of_mean if of_draw is None else of_mean + of_draw, None, None
 
 
 class _Variances(torch.autograd.Function):
@@ -152,16 +149,15 @@ class _Variances(torch.autograd.Function):
     def forward(ctx: Any, state: Tensor, form: StdForm) -> Tensor:
         ctx.save_for_backward(state)
         ctx.form = form
-        return native.variance(form.native or 0, state) if _is_native(form, state) else form.std(state).square()
+        return native.variance(form.native, state) if _is_native(form, state) else form.std(state).square()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, of_variance: Tensor) -> tuple[Tensor, None]:
         (state,) = ctx.saved_tensors
         form: StdForm = ctx.form
         if _is_native(form, state, of_variance):
-            return native.variance_slope(form.native or 0, of_variance, state), None
-        return form.std(state).mul(2).mul_(form.slope(state)).mul_(of_variance), None
+            return native.variance_slope(form.native, of_variance, state), None
+        return 2 * of_variance * form.std(state) * form.slope(state), None
 
 
 class _WeightedSquares(torch.autograd.Function):
@@ -170,24 +166,26 @@ class _WeightedSquares(torch.autograd.Function):
         ctx.save_for_backward(state, values)
         ctx.form = form
         if _is_native(form, state, values):
-            return values.new_tensor(native.weighted_squares(form.native or 0, state, values))
+            return values.new_tensor(native.weighted_squares(form.native, state, values))
         return form.std(state).mul(values).square_().sum()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, of_sum: Tensor) -> tuple[Tensor, Tensor, None]:
         state, values = ctx.saved_tensors
         form: StdForm = ctx.form
         if _is_native(form, state, values, of_sum):
-            return *native.weighted_squares_slopes(form.native or 0, state, values, of_sum), None
+            return *native.weighted_squares_slopes(form.native, state, values, of_sum), None
         std = form.std(state)
         flow = std * values * (2 * of_sum)
-        return flow * values * form.slope(state), flow.mul_(std), None
+        return flow * values * form.slope(state), flow * std, None
 
 
 def _is_native(form: StdForm, *tensors: Tensor | None) -> bool:
-    """Whether the compiled formulas take these: they know two forms of std."""
-    return form.native is not None and native.takes(*tensors)
+    """Whether the compiled formulas take these: they know two forms of std.
+
+    Not where gradients are recorded: inside these functions that is so only when a gradient is itself differentiated.
+    """
+    return form.native >= 0 and not torch.is_grad_enabled() and native.takes(*tensors)
 
 
 def _one_draw(noise: Tensor | None) -> bool:

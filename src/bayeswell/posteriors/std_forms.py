@@ -28,10 +28,10 @@ def log_softplus(rho: Tensor) -> Tensor:
 class StdForm:
     """std and log std as functions of one number s, and their slopes d std / ds and d log std / ds.
 
-    ``native`` is what the compiled formulas know the form by, if they know it.
+    ``native`` is what the compiled formulas know the form by; -1 if they do not.
     """
 
-    native: int | None
+    native: int
     std: Callable[[Tensor], Tensor]
     log_std: Callable[[Tensor], Tensor]
     slope: Callable[[Tensor], Tensor]
@@ -49,7 +49,7 @@ def _softplus_log_slope(rho: Tensor) -> Tensor:
 
 
 FROM_LOG_STD = StdForm(0, torch.exp, lambda s: s, torch.exp, torch.ones_like)
-FROM_RHO = StdForm(None, F.softplus, log_softplus, torch.sigmoid, _softplus_log_slope)
+FROM_RHO = StdForm(-1, F.softplus, log_softplus, torch.sigmoid, _softplus_log_slope)
 AS_IT_IS = StdForm(
     1,
     lambda s: s,

@@ -49,8 +49,13 @@ class PSGLDSampler(Sampler):
         return [state["square_average"]] if "square_average" in state else []
 
     def factors(self, group: dict[str, Any], lr: float) -> tuple[float, ...]:
-        """Of the gradient, of the noise, and of the average of the squares, which is at most divided by 1 - decay."""
+        """Of the gradient, of the noise, and of the average of the squares, which is at most divided by 1 - decay.
+
+        Where a first gradient comes when nothing is averaged any more, the average is divided by zero.
+        """
         damping = group["damping"]
+        if not self._adapts(group) and any(not self.state.get(p, {}).get("step", 0) for p in group["params"]):
+            return (math.inf,)
         return lr / damping, _noise_std(group, lr) / math.sqrt(damping), 1 / (1 - group["decay"]), 1 / damping
 
     def move(self, group: dict[str, Any], param: Tensor, lr: float, key: int | None) -> None:
