@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from . import averages, ours
+from . import averages
 from .record import times_of
 from .summary import Summary, ratios, relative, summarise
 
@@ -14,11 +14,6 @@ LEAST_MARGIN = 0.03
 """No verdict is finer than this, however quiet the machine."""
 MOST_MARGIN = 0.10
 """No noise excuses more than this: measure again on a quieter machine."""
-
-STEP_BASE = ours.PLAIN_DEFAULT
-"""The limits of steps are multiples of an ordinary step with Adam as torch makes it, as are the published numbers of
-other libraries that they were set by. Over a step with fused Adam, which is faster, every ratio is larger: the tables
-give both."""
 
 _MEAN_FIELD_PEERS = ("ivon", "torchbnn", "bayesian-torch", "torchbayesian", "blitz", "posteriors vi")
 
@@ -125,15 +120,10 @@ def values(goal: Goal, record: Mapping[str, Any]) -> list[float] | None:
             return None
         snapshot, other = (relative(times, name) for name in pair)
         return averages.overhead(snapshot, other, part["batches"])
-    over = base_of(goal) or reference
+    over = goal.over or reference
     if goal.case not in times.seconds or over not in times.seconds:
         return None
     return ratios(times, goal.case, over, reference)
-
-
-def base_of(goal: Goal) -> str | None:
-    """The case that a goal's ratio is taken over; None: the part's reference."""
-    return STEP_BASE if goal.over is None and goal.part.startswith("step/") else goal.over
 
 
 def line(verdict: Verdict) -> str:

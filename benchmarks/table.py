@@ -65,8 +65,8 @@ _GOAL_NOTE = (
     "goals were set by; beside it the ratio to a step with torch's fused Adam, which is faster."
 )
 _STEP_NOTE = (
-    "Time over that of an ordinary step with fused Adam in the same moment: median of rounds ± its standard error; in "
-    "brackets over an ordinary step with torch's default Adam, which older comparisons used."
+    "Time over that of an ordinary step with torch's default Adam in the same moment: median of rounds ± its standard "
+    "error; in brackets over an ordinary step with torch's fused Adam, which is faster."
 )
 _PREDICT_NOTE = (
     "Time over that of 30 passes of the ordinary network: median of rounds ± its standard error. Batches of "
@@ -120,9 +120,9 @@ def _goals(record: Mapping[str, Any]) -> str:
 
 def _over_fused(one: Verdict, record: Mapping[str, Any]) -> str:
     part = record["parts"].get(one.goal.part)
-    if part is None or goals.base_of(one.goal) != goals.STEP_BASE:
+    if part is None or one.goal.over is not None or ours.PLAIN_FUSED not in part.get("seconds", {}):
         return ""
-    found = ratio(part, one.goal.case)
+    found = ratio(part, one.goal.case, ours.PLAIN_FUSED)
     return "" if found is None else f"{found.median:.2f}"
 
 
@@ -142,7 +142,7 @@ def _best_peer(one: Verdict, record: Mapping[str, Any]) -> str:
     part = record["parts"].get(one.goal.part)
     if part is None or not one.goal.peers:
         return ""
-    found = {name: ratio(part, peers.PREFIX + name, goals.base_of(one.goal)) for name in one.goal.peers}
+    found = {name: ratio(part, peers.PREFIX + name) for name in one.goal.peers}
     known = {name: summary.median for name, summary in found.items() if summary is not None}
     if not known:
         return ""
@@ -171,8 +171,8 @@ def _ratio_cell(part: Mapping[str, Any], case: str) -> str:
     found = ratio(part, case)
     if found is None:
         return ""
-    default = ratio(part, case, ours.PLAIN_DEFAULT) if ours.PLAIN_DEFAULT in part["seconds"] else None
-    return _pm(found) + ("" if default is None or case == ours.PLAIN_DEFAULT else f" ({default.median:.2f})")
+    fused = ratio(part, case, ours.PLAIN_FUSED) if ours.PLAIN_FUSED in part["seconds"] else None
+    return _pm(found) + ("" if fused is None or case == ours.PLAIN_FUSED else f" ({fused.median:.2f})")
 
 
 def _loops(parts: Mapping[str, Any]) -> str:

@@ -29,16 +29,24 @@ constexpr int64_t BLOCK = 2 * LANES;  // normals made from LANES counters: cosin
 constexpr int64_t CHUNK = 64 * BLOCK;
 constexpr int64_t SERIAL = 2 * CHUNK;  // below this starting threads takes longer than the work
 
+// work(0) ... work(pieces - 1), on several threads if there are numbers enough. A parallel region on one thread would still
+// have to be entered and left.
+template <class F>
+void in_parallel(int64_t pieces, int64_t numbers, int threads, F work) {
+    if (numbers <= SERIAL || threads <= 1) {
+        for (int64_t piece = 0; piece < pieces; ++piece) work(piece);
+        return;
+    }
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (int64_t piece = 0; piece < pieces; ++piece) work(piece);
+}
+
 template <class F>
 void in_chunks(int64_t n, int threads, F work) {
-    const int64_t chunks = (n + CHUNK - 1) / CHUNK;
-    const int used = n <= SERIAL || threads < 1 ? 1 : threads;
-    (void)used;
-#pragma omp parallel for schedule(static) num_threads(used) if (used > 1)
-    for (int64_t c = 0; c < chunks; ++c) {
+    in_parallel((n + CHUNK - 1) / CHUNK, n, threads, [&](int64_t c) {
         const int64_t first = c * CHUNK;
         work(c, first, first + CHUNK < n ? first + CHUNK : n);
-    }
+    });
 }
 
 template <class F>

@@ -86,10 +86,9 @@ int64_t row_pieces(int64_t rows, int64_t columns) {
 template <class F>
 void in_rows(int64_t rows, int64_t columns, int threads, F work) {
     const int64_t step = rows_at_a_time(rows, columns), pieces = row_pieces(rows, columns);
-    const int used = rows * columns <= SERIAL || threads < 1 ? 1 : threads;
-    (void)used;
-#pragma omp parallel for schedule(static) num_threads(used) if (used > 1)
-    for (int64_t p = 0; p < pieces; ++p) work(p, p * step, (p + 1) * step < rows ? (p + 1) * step : rows);
+    in_parallel(pieces, rows * columns, threads, [&](int64_t p) {
+        work(p, p * step, (p + 1) * step < rows ? (p + 1) * step : rows);
+    });
 }
 
 template <class F>

@@ -89,11 +89,7 @@ struct Pieces {
 
     template <class F>
     void each(int threads, F work) const {
-        const int64_t count = static_cast<int64_t>(all.size());
-        const int used = total <= SERIAL || threads < 1 ? 1 : threads;
-        (void)used;
-#pragma omp parallel for schedule(static) num_threads(used) if (used > 1)
-        for (int64_t p = 0; p < count; ++p) work(p, all[p]);
+        in_parallel(static_cast<int64_t>(all.size()), total, threads, [&](int64_t p) { work(p, all[p]); });
     }
 };
 
