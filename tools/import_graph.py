@@ -25,6 +25,7 @@ LEVELS: Mapping[int, tuple[str, ...]] = {
         "composition",
         "errors",
         "fingerprint",
+        "finite",
         "native",
         "random",
         "registry",

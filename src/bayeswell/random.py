@@ -20,7 +20,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from . import native
+from .native import available, normals, transformed
 
 LEAST_COUNTED = 1 << 15
 """Draws of fewer numbers come from torch's own generator, which then takes less time than starting the operations."""
@@ -42,7 +42,7 @@ def make_generator(seed: int, device: torch.device | str = "cpu") -> torch.Gener
 def standard_normal(shape: Sequence[int], *, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Independent N(0, 1) numbers with the dtype and device of ``like``."""
     size = math.prod(shape)
-    if like.device.type != "cpu" or like.dtype != torch.float32 or size < LEAST_COUNTED or native.transformed():
+    if like.device.type != "cpu" or like.dtype != torch.float32 or size < LEAST_COUNTED or transformed():
         return torch.randn(tuple(shape), generator=generator, dtype=like.dtype, device=like.device)
     return normals_of_key(draw_key(generator), size).view(tuple(shape))
 
@@ -58,8 +58,8 @@ def normals_of_key(key: int, size: int) -> Tensor:
 
     Box and Muller: sqrt(-2 log u) cos a and sin a, with u and a the two halves of 64 random bits.
     """
-    if native.available():
-        return native.normals(key, size)
+    if available():
+        return normals(key, size)
     blocks = -(-size // (2 * _LANES))
     words = _mixed((torch.arange(blocks * _LANES, device="cpu") * _STEP).add_(_signed(key)))
     # 31 bits and a half: u is never 0, and small u, which make the tails, are the exact ones.
@@ -96,7 +96,7 @@ def random_signs(shape: Sequence[int], *, like: Tensor, generator: torch.Generat
     low, high, count = -(1 << 63), (1 << 63) - 1, -(-size // 64)
     octets = torch.randint(low, high, (count,), generator=generator, device=like.device).view(torch.uint8)
     # One look-up gives eight signs: far cheaper than a random number for each.
-    plain = not native.transformed() and type(octets) is Tensor
+    plain = not transformed() and type(octets) is Tensor
     table = (_kept_signs if plain else _signs_of_octets)(like.dtype, like.device)
     return table[octets.int()].view(-1)[:size].view(tuple(shape))
 

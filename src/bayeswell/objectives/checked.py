@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
+from ..finite import all_finite
 from ..types import Likelihood
 
 
@@ -50,11 +50,6 @@ def require_finite(name: str, value: Any) -> None:
     elif isinstance(value, tuple | list):
         for position, part in enumerate(value):
             require_finite(f"{name}[{position}]", part)
-    elif isinstance(value, Tensor) and value.is_floating_point() and not _all_finite(value):
+    elif isinstance(value, Tensor) and value.is_floating_point() and not all_finite([value]):
         place = tuple((~value.isfinite()).nonzero()[0].tolist())
         raise DataError(f"NaN or inf in {name}, first at index {place}; no step was taken")
-
-
-def _all_finite(value: Tensor) -> bool:
-    """A sum is finite only if all its terms are, and takes one pass; finite terms may still overflow it."""
-    return math.isfinite(value.detach().sum().item()) or bool(value.isfinite().all())

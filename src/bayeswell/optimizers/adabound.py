@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
-from .. import native
 from ..errors import require_positive
+from ..native import bounded_step
 from .contracts import Betas, ParamGroups, checked_betas, own, require_at_least_zero, require_below_one
 from .stepping import Columns, DenseOptimizer, Group, cache_blocks, decayed, gradients, mark_changed, shared_out
 
@@ -103,7 +103,7 @@ class AdaBoundOptimizer(DenseOptimizer):
         rate = group["lr"] * correction
         if compiled[0]:
             weights, grads, means, squares, *largest = compiled
-            native.bounded_step(
+            bounded_step(
                 weights, grads, means, squares, largest[0] if largest else None, decay=group["weight_decay"],
                 betas=(beta1, beta2), eps=group["eps"], floor=floor, ceiling=ceiling, rate=rate,
             )  # fmt: skip

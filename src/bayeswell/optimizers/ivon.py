@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from .. import native
 from ..errors import CompositionError, SettingError, require_count, require_positive
+from ..native import newton_step, takes
 from ..types import Prior
 from .contracts import ParamGroups, own, require_below_one
 from .groups import MEANS, STDS
@@ -110,8 +110,8 @@ class IVONOptimizer(DenseOptimizer):
         assert mean.grad is not None
         assert log_std.grad is not None
         vectors = [mean, mean.grad, log_std, log_std.grad, *(state[key] for key in _VECTORS)]
-        if native.takes(*vectors):
-            native.newton_step(
+        if takes(*vectors):
+            newton_step(
                 *vectors, ess=group["ess"], rate=rate, gain=1 - group["beta1"], correction=correction,
                 clip=math.inf if clip is None else clip, lr=lr,
             )  # fmt: skip

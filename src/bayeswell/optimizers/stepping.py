@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from .. import native
 from ..errors import NetworkError
+from ..native import takes
 
 Group = dict[str, Any]
 
@@ -74,12 +74,12 @@ def shared_out(columns: Columns) -> tuple[Columns, Columns]:
     """
     none: Columns = [[] for _ in columns]
     others: Columns = [[] for _ in columns]
-    if native.takes(*(tensor for column in columns for tensor in column)):
+    if takes(*(tensor for column in columns for tensor in column)):
         return columns, none
     compiled = none
     for parameter, grad, *states in zip(*columns, strict=True):
         ordered = (parameter, grad.contiguous(), *states)
-        fits = native.takes(*ordered)
+        fits = takes(*ordered)
         for column, tensor in zip(
             compiled if fits else others, ordered if fits else (parameter, grad, *states), strict=True
         ):

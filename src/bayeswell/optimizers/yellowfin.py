@@ -13,8 +13,8 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 from torch.optim.sgd import sgd
 
-from .. import native
 from ..errors import DivergenceError, SettingError, require_count, require_positive
+from ..native import gradient_norms, momentum_step
 from .contracts import ParamGroups, fused_for, own, require_at_least_zero, require_below_one
 from .stepping import Columns, DenseOptimizer, Group, decayed, gradients, mark_changed, shared_out
 
@@ -219,13 +219,11 @@ class _Compiled:
 
     def move(self, lr: float, momentum: float, shrink: float, beta: float, gain: float) -> None:
         """The averages and torch's SGD step, with the gradient times ``shrink``."""
-        native.momentum_step(
-            *self.columns, decay=self.decay, keep=beta, gain=gain, momentum=momentum, shrink=shrink, rate=lr
-        )
+        momentum_step(*self.columns, decay=self.decay, keep=beta, gain=gain, momentum=momentum, shrink=shrink, rate=lr)
         mark_changed(self.columns[0])
 
     def _norms(self, keep: float, gain: float) -> tuple[float, float]:
-        return native.gradient_norms(*self.columns[:3], decay=self.decay, keep=keep, gain=gain)
+        return gradient_norms(*self.columns[:3], decay=self.decay, keep=keep, gain=gain)
 
 
 class _Eager:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from .. import native
+from ..native import fresh_draw, takes
 from ..random import LEAST_COUNTED, draw_key, standard_normal
 from ..tree import Layout
 from ..types import Posterior, Prior
@@ -85,6 +85,6 @@ class FactorisedPosterior(Posterior):
 
 def _fresh_draw(mean: Tensor, std: Tensor, generator: torch.Generator | None) -> Tensor:
     """(P,): mean + std * noise with the noise of ``standard_normal``, in one pass over memory where it is compiled."""
-    if mean.numel() >= LEAST_COUNTED and AS_IT_IS.native is not None and native.takes(mean, std):
-        return native.fresh_draw(AS_IT_IS.native, draw_key(generator), mean, std)
+    if mean.numel() >= LEAST_COUNTED and AS_IT_IS.native is not None and takes(mean, std):
+        return fresh_draw(AS_IT_IS.native, draw_key(generator), mean, std)
     return torch.addcmul(mean, std, standard_normal(mean.shape, like=mean, generator=generator))

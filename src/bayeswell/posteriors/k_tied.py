@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from .. import native
 from ..errors import SettingError, require_count, require_positive
+from ..native import takes, tied_draw_and_kl, tied_slopes
 from ..tree import Layout, Site
 from ..types import ENTROPY, FACTORISED, LOG_PROB, WEIGHT_SAMPLE, Posterior, Prior
 from .factorised import FactorisedPosterior
@@ -63,7 +63,7 @@ class KTiedPosterior(FactorisedPosterior):
         given = (self.mean, self.log_factors, self.log_std, noise)
         if gaussian is None or log_std_sum is None or self.table is None:
             return super().sample_and_kl(noise, prior)
-        if (noise is not None and len(noise) > 1) or not native.takes(*given, gaussian.inverse_variance):
+        if (noise is not None and len(noise) > 1) or not takes(*given, gaussian.inverse_variance):
             return super().sample_and_kl(noise, prior)
         constant = log_std_sum - 0.5 * self.layout.size
         weights, kl = _TiedDrawAndKL.apply(*given, gaussian, constant, self)
@@ -149,7 +149,7 @@ class _TiedDrawAndKL(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         table = posterior.table
         assert table is not None
-        drawn, kl = native.tied_draw_and_kl(table, posterior.rank, factors, log_std, mean, noise, prior.precision)
+        drawn, kl = tied_draw_and_kl(table, posterior.rank, factors, log_std, mean, noise, prior.precision)
         return None if drawn is None else drawn[None], mean.new_tensor(kl + constant.item())
 
     @staticmethod
@@ -161,10 +161,10 @@ class _TiedDrawAndKL(torch.autograd.Function):
         prior: GaussianPrior = ctx.prior
         posterior: KTiedPosterior = ctx.posterior
         of_draw = None if of_weights is None else of_weights.contiguous()
-        if not torch.is_grad_enabled() and native.takes(of_draw, of_kl):
+        if not torch.is_grad_enabled() and takes(of_draw, of_kl):
             table = posterior.table
             assert table is not None
-            of_mean, of_factors, of_log_std = native.tied_slopes(
+            of_mean, of_factors, of_log_std = tied_slopes(
                 table, posterior.rank, factors, log_std, mean, noise, prior.precision, of_draw, of_kl
             )
             return of_mean, of_factors.mul_(factors), of_log_std, None, None, None, None

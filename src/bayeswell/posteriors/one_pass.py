@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import native
+from ..native import Precision, gaussian, takes, transformed
 from ..tree import Layout
 from ..types import Prior
 from .std_forms import StdForm
@@ -26,21 +26,21 @@ class GaussianPrior:
     """What a KL from independent N(0, p^2) needs to know: 1 / p^2, as a scalar or (P,), and as stretches."""
 
     inverse_variance: Tensor
-    precision: native.Precision
+    precision: Precision
 
     @classmethod
     def of(cls, prior: Prior, layout: Layout) -> GaussianPrior | None:
         """That of a prior; None if it is not Gaussian throughout."""
         if prior.inverse_variance is None or prior.inverse_variance_by_site is None:
             return None
-        return cls(prior.inverse_variance, native.Precision(prior.inverse_variance_by_site, layout.ends))
+        return cls(prior.inverse_variance, Precision(prior.inverse_variance_by_site, layout.ends))
 
 
 def draws_and_kl(
     mean: Tensor, state: Tensor, noise: Tensor | None, prior: GaussianPrior, constant: Tensor, form: StdForm
 ) -> tuple[Tensor | None, Tensor]:
     """(D, P) draws (None without noise) and the KL with k = ``constant``."""
-    if native.transformed():
+    if transformed():
         std = form.std(state)
         drawn = None if noise is None else torch.addcmul(mean, std, noise)
         terms = 0.5 * prior.inverse_variance * (mean.square() + std.square()) - form.log_std(state)
@@ -51,7 +51,7 @@ def draws_and_kl(
 
 def variances(state: Tensor, form: StdForm) -> Tensor:
     """(P,) s^2."""
-    if native.transformed():
+    if transformed():
         return form.std(state).square()
     variance: Tensor = _Variances.apply(state, form)
     return variance
@@ -59,7 +59,7 @@ def variances(state: Tensor, form: StdForm) -> Tensor:
 
 def weighted_squares(state: Tensor, values: Tensor, form: StdForm) -> Tensor:
     """sum (s values)^2."""
-    if native.transformed():
+    if transformed():
         return (form.std(state) * values).square().sum()
     total: Tensor = _WeightedSquares.apply(state, values, form)
     return total
@@ -75,7 +75,7 @@ class _DrawsAndKL(torch.autograd.Function):
         ctx.prior, ctx.form = prior, form
         ctx.set_materialize_grads(False)
         if _one_draw(noise) and _is_native(form, mean, state, noise, prior.inverse_variance):
-            drawn, value = native.draw_and_kl(form.native, mean, state, noise, prior.precision)
+            drawn, value = gaussian.draw_and_kl(form.native, mean, state, noise, prior.precision)
             return None if drawn is None else drawn[None], mean.new_tensor(value + constant.item())
         std = form.std(state)
         weights = None if noise is None else torch.addcmul(mean, std, noise)
@@ -91,7 +91,7 @@ class _DrawsAndKL(torch.autograd.Function):
             return (None,) * 6
         if _one_draw(noise) and _is_native(form, mean, state, noise, prior.inverse_variance, of_weights, of_kl):
             given = (noise, prior.precision, of_weights, of_kl)
-            return *native.slopes(form.native, mean, state, *given), None, None, None, None
+            return *gaussian.slopes(form.native, mean, state, *given), None, None, None, None
         return *slopes(mean, state, noise, prior, form, of_weights, of_kl), None, None, None, None
 
 
@@ -115,7 +115,7 @@ def slopes(
 
 def point_and_kl(mean: Tensor, prior: GaussianPrior, constant: Tensor) -> tuple[Tensor, Tensor]:
     """(1, P): the weights themselves, and constant + sum h m^2 / 2."""
-    if native.transformed():
+    if transformed():
         return mean[None], 0.5 * (prior.inverse_variance * mean.square()).sum() + constant
     weights, kl = _PointAndKL.apply(mean, prior, constant)
     return weights, kl
@@ -127,8 +127,8 @@ class _PointAndKL(torch.autograd.Function):
         ctx.save_for_backward(mean)
         ctx.prior = prior
         ctx.set_materialize_grads(False)
-        if native.takes(mean, prior.inverse_variance):
-            return mean[None], mean.new_tensor(native.half_squares(mean, prior.precision) + constant.item())
+        if takes(mean, prior.inverse_variance):
+            return mean[None], mean.new_tensor(gaussian.half_squares(mean, prior.precision) + constant.item())
         return mean[None], 0.5 * torch.dot(mean * prior.inverse_variance, mean) + constant
 
     @staticmethod
@@ -138,8 +138,8 @@ class _PointAndKL(torch.autograd.Function):
         of_draw = None if of_weights is None else of_weights[0]
         if of_kl is None:
             return of_draw, None, None
-        if not torch.is_grad_enabled() and native.takes(mean, prior.inverse_variance, of_draw, of_kl):
-            return native.half_squares_slope(mean, prior.precision, of_draw, of_kl), None, None
+        if not torch.is_grad_enabled() and takes(mean, prior.inverse_variance, of_draw, of_kl):
+            return gaussian.half_squares_slope(mean, prior.precision, of_draw, of_kl), None, None
         of_mean = mean * (prior.inverse_variance * of_kl)
         return of_mean if of_draw is None else of_mean + of_draw, None, None
 
@@ -149,14 +149,14 @@ class _Variances(torch.autograd.Function):
     def forward(ctx: Any, state: Tensor, form: StdForm) -> Tensor:
         ctx.save_for_backward(state)
         ctx.form = form
-        return native.variance(form.native, state) if _is_native(form, state) else form.std(state).square()
+        return gaussian.variance(form.native, state) if _is_native(form, state) else form.std(state).square()
 
     @staticmethod
     def backward(ctx: Any, of_variance: Tensor) -> tuple[Tensor, None]:
         (state,) = ctx.saved_tensors
         form: StdForm = ctx.form
         if _is_native(form, state, of_variance):
-            return native.variance_slope(form.native, of_variance, state), None
+            return gaussian.variance_slope(form.native, of_variance, state), None
         return 2 * of_variance * form.std(state) * form.slope(state), None
 
 
@@ -166,7 +166,7 @@ class _WeightedSquares(torch.autograd.Function):
         ctx.save_for_backward(state, values)
         ctx.form = form
         if _is_native(form, state, values):
-            return values.new_tensor(native.weighted_squares(form.native, state, values))
+            return values.new_tensor(gaussian.weighted_squares(form.native, state, values))
         return form.std(state).mul(values).square_().sum()
 
     @staticmethod
@@ -174,7 +174,7 @@ class _WeightedSquares(torch.autograd.Function):
         state, values = ctx.saved_tensors
         form: StdForm = ctx.form
         if _is_native(form, state, values, of_sum):
-            return *native.weighted_squares_slopes(form.native, state, values, of_sum), None
+            return *gaussian.weighted_squares_slopes(form.native, state, values, of_sum), None
         std = form.std(state)
         flow = std * values * (2 * of_sum)
         return flow * values * form.slope(state), flow * std, None
@@ -185,7 +185,7 @@ def _is_native(form: StdForm, *tensors: Tensor | None) -> bool:
 
     Not where gradients are recorded: inside these functions that is so only when a gradient is itself differentiated.
     """
-    return form.native >= 0 and not torch.is_grad_enabled() and native.takes(*tensors)
+    return form.native >= 0 and not torch.is_grad_enabled() and takes(*tensors)
 
 
 def _one_draw(noise: Tensor | None) -> bool:

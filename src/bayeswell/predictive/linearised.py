@@ -5,7 +5,7 @@
 (Immer et al. 2021, "Improving predictions of Bayesian neural nets via local linearization"). A Gaussian that was
 fitted to the curvature at one point (Gauss-Newton: the curvature of the linearised network) is the posterior of this
 model, not of the network itself: its draws leave the neighbourhood in which the network is as curved as there. For a
-Gaussian q = N(m, S) the outputs are N(f(x; m), J S J'). A draw costs one pass in forward mode, two to three plain ones.
+Gaussian q = N(m, S) the outputs are N(f(x; m), J S J'). A draw costs one pass in forward mode, several plain ones.
 """
 
 from __future__ import annotations

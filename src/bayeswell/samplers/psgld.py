@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from .. import native
 from ..errors import SettingError, require_count, require_positive
+from ..native import preconditioned_step
 from ..types import Progress
 from .rates import polynomial_or_constant
-from .stepping import Sampler, require_settings
+from .stepping import Sampler, langevin_noise_std, require_settings
 
 
 class PSGLDSampler(Sampler):
@@ -40,7 +40,7 @@ class PSGLDSampler(Sampler):
         values = list(torch._foreach_addcmul(params, scale, grads, value=-lr))
         if noise is not None:
             torch._foreach_sqrt_(scale)
-            torch._foreach_addcmul_(values, scale, noise, value=_noise_std(group, lr))
+            torch._foreach_addcmul_(values, scale, noise, value=langevin_noise_std(group, lr))
         return values, {"square_average": average, "step": counts}
 
     def memories(self, param: Tensor) -> list[Tensor]:
@@ -56,7 +56,7 @@ class PSGLDSampler(Sampler):
         damping = group["damping"]
         if not self._adapts(group) and any(not self.state.get(p, {}).get("step", 0) for p in group["params"]):
             return (math.inf,)
-        return lr / damping, _noise_std(group, lr) / math.sqrt(damping), 1 / (1 - group["decay"]), 1 / damping
+        return lr / damping, langevin_noise_std(group, lr) / math.sqrt(damping), 1 / (1 - group["decay"]), 1 / damping
 
     def move(self, group: dict[str, Any], param: Tensor, lr: float, key: int | None) -> None:
         """The same in place."""
@@ -64,20 +64,15 @@ class PSGLDSampler(Sampler):
         squares, adapts = self._own(param, "square_average"), self._adapts(group)
         state, decay = self.state[param], group["decay"]
         state["step"] = state.get("step", torch.zeros(())) + int(adapts)
-        native.preconditioned_step(
+        preconditioned_step(
             key, param, param.grad, squares, keep=decay if adapts else 1.0, gain=1 - decay if adapts else 0.0,
             correction=1 - decay ** float(state["step"]), damping=group["damping"], rate=lr,
-            scale=_noise_std(group, lr),
+            scale=langevin_noise_std(group, lr),
         )  # fmt: skip
 
     def _adapts(self, group: dict[str, Any]) -> bool:
         horizon = group["adapt_steps"]
         return horizon is None or self.steps < horizon
-
-
-def _noise_std(group: dict[str, Any], lr: float) -> float:
-    """Where the preconditioner is 1."""
-    return math.sqrt(2 * lr * group["temperature"] / group["dataset_size"])
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from .. import native
 from ..errors import SettingError, nearest
+from ..native import hamiltonian_step
 from ..types import Progress
 from .rates import polynomial_or_constant
 from .stepping import Sampler, require_settings
@@ -56,7 +56,7 @@ class SGHMCSampler(Sampler):
     def move(self, group: dict[str, Any], param: Tensor, lr: float, key: int | None) -> None:
         """The same in place."""
         assert param.grad is not None
-        native.hamiltonian_step(
+        hamiltonian_step(
             key, param, param.grad, self._own(param, "velocity"), split=group["integrator"] == "baoab",
             momentum=group["momentum"], rate=lr, scale=_noise_std(group, lr),
         )  # fmt: skip

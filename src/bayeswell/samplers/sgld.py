@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from .. import native
+from ..native import langevin_step
 from ..types import Progress
 from .rates import polynomial_or_constant
-from .stepping import Sampler, require_settings
+from .stepping import Sampler, langevin_noise_std, require_settings
 
 
 class SGLDSampler(Sampler):
@@ -27,23 +26,19 @@ class SGLDSampler(Sampler):
         """A gradient step, and noise if there is any."""
         if noise is None:
             return list(torch._foreach_add(params, grads, alpha=-lr)), {}
-        torch._foreach_mul_(noise, _noise_std(group, lr))
+        torch._foreach_mul_(noise, langevin_noise_std(group, lr))
         torch._foreach_add_(noise, grads, alpha=-lr)
         torch._foreach_add_(noise, params)
         return noise, {}
 
     def factors(self, group: dict[str, Any], lr: float) -> tuple[float, ...]:
         """Of the gradient and of the noise."""
-        return lr, _noise_std(group, lr)
+        return lr, langevin_noise_std(group, lr)
 
     def move(self, group: dict[str, Any], param: Tensor, lr: float, key: int | None) -> None:
         """The same in place."""
         assert param.grad is not None
-        native.langevin_step(key, param, param.grad, lr, _noise_std(group, lr))
-
-
-def _noise_std(group: dict[str, Any], lr: float) -> float:
-    return math.sqrt(2 * lr * group["temperature"] / group["dataset_size"])
+        langevin_step(key, param, param.grad, lr, langevin_noise_std(group, lr))
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from .. import native
 from ..errors import DivergenceError, FileError, SettingError, require_count, require_positive
+from ..finite import all_finite
+from ..native import magnitude, takes
 from ..random import LEAST_COUNTED, draw_key, standard_normal
 from .rates import Rate
 
@@ -96,7 +97,7 @@ class Sampler(Optimizer):
                 loss = closure()
         before = self.generator.get_state()
         proposals = [self._proposal(*pair) for pair in zip(self.param_groups, self.learning_rates(), strict=True)]
-        if not _all_finite([tensor for made in proposals for tensor in _tensors(made)]):
+        if not all_finite(tensor for made in proposals for tensor in _tensors(made)):
             self.generator.set_state(before)
             raise DivergenceError(self._diagnosis(proposals))
         for made in proposals:
@@ -183,9 +184,9 @@ class Sampler(Optimizer):
     def _is_safe(self, group: dict[str, Any], param: Tensor, lr: float) -> bool:
         """Whether compiled code can take the step, and it is sure to be finite."""
         vectors = (param, param.grad, *self.memories(param))
-        if not native.takes(*vectors) or max(self.factors(group, lr)) > _SAFE_FACTOR:
+        if not takes(*vectors) or max(self.factors(group, lr)) > _SAFE_FACTOR:
             return False
-        return native.magnitude(*vectors) < _SAFE_TOTAL
+        return magnitude(*vectors) < _SAFE_TOTAL
 
     def _own(self, param: Tensor, key: str) -> Tensor:
         """A state tensor to be changed in place; zeros before the first step."""
@@ -224,6 +225,11 @@ class Sampler(Optimizer):
         raise AssertionError("a step was refused though every number is finite")
 
 
+def langevin_noise_std(group: dict[str, Any], lr: float) -> float:
+    """sqrt(2 lr T / N): what a Langevin step of rate lr adds, where nothing is preconditioned."""
+    return math.sqrt(2 * lr * group["temperature"] / group["dataset_size"])
+
+
 def require_settings(owner: str, lr: float, temperature: float) -> None:
     """Refuse a learning rate or a temperature that no sampler can work with."""
     require_positive(owner, "lr", lr)
@@ -233,20 +239,6 @@ def require_settings(owner: str, lr: float, temperature: float) -> None:
 
 def _tensors(made: Proposal) -> list[Tensor]:
     return [*made.values, *(tensor for tensors in made.state.values() for tensor in tensors)]
-
-
-def _all_finite(tensors: list[Tensor]) -> bool:
-    """Whether there is no NaN or inf.
-
-    A sum is finite only if every term is, and is far cheaper than looking at each number; it may also overflow,
-    so only if it is not finite are the numbers looked at.
-    """
-    if not tensors:
-        return True
-    device = tensors[0].device
-    if bool(torch.stack([tensor.sum().isfinite().to(device) for tensor in tensors]).all()):
-        return True
-    return all(bool(tensor.isfinite().all()) for tensor in tensors)
 
 
 def _label(group: dict[str, Any], index: int) -> str:
