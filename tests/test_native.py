@@ -46,6 +46,7 @@ CONSTANT = torch.tensor(-2.31)
 """What a prior adds to the KL."""
 
 KEY = 0xA4093822299F31D0
+KEYS = torch.tensor([KEY - 2**64, -3, 1])
 ROUNDING = 1e-6
 """About ten roundings of float32, of the sum of the absolute values of all terms."""
 TINY = torch.finfo(torch.float32).tiny
@@ -144,12 +145,13 @@ def assert_near(found: Tensor, expected: Tensor, scale: Tensor, rounding: float 
 @needs_library
 @each_form
 @pytest.mark.usefixtures("each_library")
-def test_fresh_draw(form: int) -> None:
+def test_fresh_draws(form: int) -> None:
     for size in SIZES:
         mean, state = numbers(size, 1, 0.7, 0.1), states(form, size)
-        noise = native.normals(KEY, size).double()
+        noise = torch.stack([native.normals(key, size) for key in (KEY, KEY + 1, 2**64 - 5)]).double()
         std = std_of(form, state.double())
-        drawn = native.fresh_draw(form, KEY, mean, state)
+        drawn = native.fresh_draws(form, torch.tensor([KEY - 2**64, KEY + 1 - 2**64, -5]), mean, state)
+        assert drawn.shape == (3, size)
         assert_near(drawn, mean.double() + std * noise, mean.double().abs() + (std * noise).abs())
 
 
@@ -657,7 +659,7 @@ def _step(name: str, size: int) -> tuple[Any, ...]:
 
 CALLS: dict[str, Callable[[int], tuple[Any, ...]]] = {
     "normals": lambda size: (native.normals(KEY, size),),
-    "fresh_draw": lambda size: (native.fresh_draw(0, KEY, numbers(size, 1), states(0, size)),),
+    "fresh_draws": lambda size: (native.fresh_draws(0, KEYS, numbers(size, 1), states(0, size)),),
     "draw_and_kl": _draw_and_kl,
     "slopes": _slopes,
     "half_squares": lambda size: (native.half_squares(numbers(size, 1), precisions("stretches", size)),),
@@ -726,8 +728,8 @@ def test_nothing_is_written_beside_the_vector(size: int) -> None:
     library.call("normals", size, KEY, mine)
     assert torch.equal(mine, native.normals(KEY, size))
     assert untouched()
-    library.call("fresh_draw", size, 0, KEY, numbers(size, 1), states(0, size), mine)
-    assert torch.equal(mine, native.fresh_draw(0, KEY, numbers(size, 1), states(0, size)))
+    library.call("fresh_draws", size, 0, KEYS, 1, numbers(size, 1), states(0, size), mine, size)
+    assert torch.equal(mine, native.fresh_draws(0, KEYS, numbers(size, 1), states(0, size))[0])
     assert untouched()
 
 
@@ -817,7 +819,7 @@ def test_stds_that_underflow() -> None:
     """log_std = -200: the std is 0, the draw is the mean, and the KL's slope by log_std is still -1."""
     size, h, c = 257, the_same(0.35, 257), 0.37
     mean, state, noise = numbers(size, 1, 0.7, 0.1), torch.full((size,), -200.0), numbers(size, 2)[None]
-    assert torch.equal(native.fresh_draw(0, KEY, mean, state), mean)
+    assert torch.equal(native.fresh_draws(0, KEYS, mean, state)[0], mean)
     weights, kl = native.draw_and_kl(0, mean, state, noise, h)
     assert weights is not None
     assert torch.equal(weights, mean[None] if weights.dim() == 2 else mean)

@@ -21,6 +21,7 @@ from bayeswell.metrics import nll
 from bayeswell.predictive import (
     ClassPrediction,
     RealPrediction,
+    accumulate,
     evaluation_mode,
     expected_nll,
     nll_of_draws,
@@ -246,7 +247,13 @@ class Watched(Toy):
 
 
 @pytest.mark.parametrize("likelihood", [Categorical(), Gaussian("known", 0.3)])
-def test_memory_does_not_grow_with_draws(x: Tensor, likelihood: Any) -> None:
+@pytest.mark.parametrize("together", [1, 4])
+def test_memory_does_not_grow_with_draws(
+    x: Tensor, likelihood: Any, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Two batches, of 6 and 5 examples.
+    monkeypatch.setattr(accumulate, "_ALL_GROUPS", 2 * together * 6 * 50)
+
     def most(draws: int, keep_samples: bool) -> tuple[int, int]:
         toy = Watched(calls=2 * draws)
         predict(toy, x, likelihood, draws=draws, batch_size=6, seed=16, keep_samples=keep_samples)
@@ -254,11 +261,29 @@ def test_memory_does_not_grow_with_draws(x: Tensor, likelihood: Any) -> None:
 
     gc.collect()
     alive, size = most(24, False)
-    # One draw's weights and one batch's outputs; the outputs of the batch before may still be bound.
-    assert alive <= 3
-    assert size == most(3, False)[1]
-    # The check can see growth: 23 draws of 11 x 50 float64 are held when the last is made.
-    assert most(24, True)[1] - size >= 23 * 11 * 50 * 8
+    # One draw's weights and what waits of two batches; the outputs of the batch before may still be bound.
+    assert together < alive <= 1 + 2 * together
+    assert size == most(12, False)[1]
+    # The check can see growth: all draws but the last group, each of 11 x 50 float64, are held when the last is made.
+    assert most(24, True)[1] - size >= (24 - together) * 11 * 50 * 8
+
+
+@pytest.mark.parametrize("likelihood", [Categorical(), Gaussian("known", 0.3)])
+@pytest.mark.parametrize("together", [1, 3, 7])
+def test_draws_taken_in_by_groups(x: Tensor, likelihood: Any, together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """7 draws one by one, in groups of 3, 3 and 1, and at once: mean, spread and entropies as of all draws together."""
+    monkeypatch.setattr(accumulate, "_GROUP", together * 6 * 4)
+    found = predict(Toy(outputs=4), x, likelihood, draws=7, batch_size=6, seed=18, keep_samples=True)
+    samples = found.samples.double()
+    assert samples.shape == (7, 11, 4)
+    if isinstance(found, ClassPrediction):
+        expected = scipy.special.entr(samples.numpy()).sum(-1).mean(0)
+        torch.testing.assert_close(found.probabilities, samples.mean(0), rtol=1e-12, atol=0)
+        torch.testing.assert_close(found.expected_entropy, torch.from_numpy(expected), rtol=1e-12, atol=0)
+    else:
+        torch.testing.assert_close(found.mean, samples.mean(0), rtol=1e-12, atol=1e-15)
+        torch.testing.assert_close(found.epistemic_variance, samples.var(0, correction=0), rtol=1e-12, atol=0)
+        torch.testing.assert_close(found.aleatoric_variance, torch.full_like(samples[0], 0.09), rtol=1e-12, atol=0)
 
 
 # -------------------------------------------------------------------------------------------------- modes

@@ -42,15 +42,24 @@ def make_generator(seed: int, device: torch.device | str = "cpu") -> torch.Gener
 def standard_normal(shape: Sequence[int], *, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Independent N(0, 1) numbers with the dtype and device of ``like``."""
     size = math.prod(shape)
-    if like.device.type != "cpu" or like.dtype != torch.float32 or size < LEAST_COUNTED or transformed():
+    if not is_counted(size, like):
         return torch.randn(tuple(shape), generator=generator, dtype=like.dtype, device=like.device)
     return normals_of_key(draw_key(generator), size).view(tuple(shape))
 
 
+def is_counted(size: int, like: Tensor) -> bool:
+    """Whether so many numbers come from a key: float32 on a CPU, and worth it."""
+    return like.device.type == "cpu" and like.dtype == torch.float32 and size >= LEAST_COUNTED and not transformed()
+
+
 def draw_key(generator: torch.Generator | None) -> int:
     """A 64-bit key, for ``normals_of_key``."""
-    word = torch.empty((), dtype=torch.int64, device="cpu").random_(-(1 << 63), None, generator=generator)
-    return int(word) % (1 << 64)
+    return int(draw_keys(1, generator)) % (1 << 64)
+
+
+def draw_keys(count: int, generator: torch.Generator | None) -> Tensor:
+    """(count,) int64: the bits of as many keys, the same as drawn one by one."""
+    return torch.empty(count, dtype=torch.int64, device="cpu").random_(-(1 << 63), None, generator=generator)
 
 
 def normals_of_key(key: int, size: int) -> Tensor:

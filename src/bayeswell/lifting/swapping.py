@@ -46,12 +46,12 @@ class Slots:
                 if name not in self._second:
                     module_name, _, local_name = name.rpartition(".")
                     self._owners[name] = (net.get_submodule(module_name), local_name)
+        self._known = self._owners.keys() | self._second
 
     @contextmanager
     def filled(self, tensors: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
         """Within the block the slots hold the tensors; those that have no slot (drawn dropout) come back."""
-        known = self._owners.keys() | self._second
-        others = {name: tensor for name, tensor in tensors.items() if name not in known}
+        others = {name: tensor for name, tensor in tensors.items() if name not in self._known}
         # Empty, but for a call within a call.
         before = [module._parameters[local_name] for module, local_name in self._owners.values()]
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from .gaussian import (
     Precision,
     draw_and_kl,
-    fresh_draw,
+    fresh_draws,
     half_squares,
     half_squares_slope,
     normals,
@@ -40,7 +40,7 @@ __all__ = [
     "bounded_step",
     "disabled",
     "draw_and_kl",
-    "fresh_draw",
+    "fresh_draws",
     "gradient_norms",
     "half_squares",
     "half_squares_slope",

@@ -16,12 +16,18 @@ void normals(uint64_t key, float* out, int64_t first, int64_t last) {
     }
 }
 
+// One chunk of several draws, each with a key of its own and `stride` behind the one before: means and stds come from the
+// caches for all but the first.
 template <int form>
-void fresh_draw(uint64_t key, const float* mean, const float* state, float* weights, int64_t first, int64_t last) {
-    FOR_BLOCKS
-        float noise[BLOCK];
-        normal_block(key, at / BLOCK, noise);
-        for (int64_t i = at; i < stop; ++i) weights[i] = mean[i] + std_of<form>(state[i]) * noise[i - at];
+void fresh_draws(const uint64_t* keys, int64_t draws, const float* mean, const float* state, float* weights,
+                 int64_t stride, int64_t first, int64_t last) {
+    for (int64_t draw = 0; draw < draws; ++draw) {
+        float* row = weights + draw * stride;
+        FOR_BLOCKS
+            float noise[BLOCK];
+            normal_block(keys[draw], at / BLOCK, noise);
+            for (int64_t i = at; i < stop; ++i) row[i] = mean[i] + std_of<form>(state[i]) * noise[i - at];
+        }
     }
 }
 
@@ -101,10 +107,12 @@ void bayeswell_normals(uint64_t key, float* out, int64_t n, int threads) {
     in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) { normals(key, out, first, last); });
 }
 
-void bayeswell_fresh_draw(int form, uint64_t key, const float* mean, const float* state, float* weights, int64_t n,
-                          int threads) {
-    auto work = form == FROM_LOG_STD ? fresh_draw<FROM_LOG_STD> : fresh_draw<AS_IT_IS>;
-    in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) { work(key, mean, state, weights, first, last); });
+void bayeswell_fresh_draws(int form, const uint64_t* keys, int64_t draws, const float* mean, const float* state,
+                           float* weights, int64_t stride, int64_t n, int threads) {
+    auto work = form == FROM_LOG_STD ? fresh_draws<FROM_LOG_STD> : fresh_draws<AS_IT_IS>;
+    in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) {
+        work(keys, draws, mean, state, weights, stride, first, last);
+    });
 }
 
 double bayeswell_draw_and_kl(int form, const float* mean, const float* state, const float* noise, const float* precisions,

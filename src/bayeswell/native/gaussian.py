@@ -35,10 +35,15 @@ def normals(key: int, size: int) -> Tensor:
     return out
 
 
-def fresh_draw(form: int, key: int, mean: Tensor, state: Tensor) -> Tensor:
-    """mean + std * normals(key)."""
-    out = torch.empty_like(mean)
-    library.call("fresh_draw", mean.numel(), form, key, mean, state, out)
+_ALIGNED = 16
+"""Rows of draws begin at multiples of so many numbers: 64 bytes, as torch's own tensors do."""
+
+
+def fresh_draws(form: int, keys: Tensor, mean: Tensor, state: Tensor) -> Tensor:
+    """(keys, P): mean + std * normals(key) for each of the 64-bit keys (int64), in one pass over means and stds."""
+    size = mean.numel()
+    out = mean.new_empty(len(keys), -(-size // _ALIGNED) * _ALIGNED)[:, :size]
+    library.call("fresh_draws", size, form, keys, len(keys), mean, state, out, out.stride(0))
     return out
 
 

@@ -53,7 +53,7 @@ class EmpiricalPosterior(Posterior):
 
     def member(self, index: int) -> dict[str, Tensor]:
         """One network of the bank: tensors by name."""
-        tensors = self.layout.unflatten(self.weights[index])
+        tensors = self.layout.views(self.weights[index])
         for position, name in enumerate(self.extra_names):
             tensors[name] = getattr(self, f"extra_{position}")[index]
         return tensors

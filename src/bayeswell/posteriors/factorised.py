@@ -9,12 +9,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..native import fresh_draw, takes
-from ..random import LEAST_COUNTED, draw_key, standard_normal
+from ..native import fresh_draws, takes
+from ..random import draw_keys, is_counted, standard_normal
 from ..tree import Layout
 from ..types import Posterior, Prior
 from .one_pass import GaussianPrior, draws_and_kl, variances, weighted_squares
 from .std_forms import AS_IT_IS, StdForm
+
+_TOGETHER = 1 << 22
+"""Weights that are drawn together, at most (but one network): what a shared cache holds."""
 
 
 class FactorisedPosterior(Posterior):
@@ -58,11 +61,16 @@ class FactorisedPosterior(Posterior):
         return torch.addcmul(self.mean, self.std_vector(), noise)
 
     def draws(self, count: int, generator: torch.Generator | None) -> Iterator[dict[str, Tensor]]:
-        """As ``sample`` draws them from the same generator; the stds are made once, and no noise is kept."""
+        """As ``sample`` draws them from the same generator; the stds are made once, and no noise is kept.
+
+        Where they are compiled a few are drawn at a time, into memory that they share.
+        """
         with torch.no_grad():
             mean, std = self.mean.detach(), self.std_vector()
-        for _ in range(count):
-            yield self.layout.unflatten(_fresh_draw(mean, std, generator))
+        together = max(1, _TOGETHER // mean.numel()) if _is_compiled(mean, std) else 1
+        for done in range(0, count, together):
+            # Not a list: so that the memory of these is free for the next ones, while it is still in the caches.
+            yield from map(self.layout.views, _drawn(mean, std, min(together, count - done), generator))
 
     def forward(self, weights: Tensor) -> Tensor:
         """log q(w) = -sum [log std + log(2 pi)/2 + (w - mean)^2 / (2 std^2)]."""
@@ -83,8 +91,13 @@ class FactorisedPosterior(Posterior):
         return draws_and_kl(self.mean, self.std_state(), noise, gaussian, constant, self.std_form)
 
 
-def _fresh_draw(mean: Tensor, std: Tensor, generator: torch.Generator | None) -> Tensor:
-    """(P,): mean + std * noise with the noise of ``standard_normal``, in one pass over memory where it is compiled."""
-    if mean.numel() >= LEAST_COUNTED and AS_IT_IS.native is not None and takes(mean, std):
-        return fresh_draw(AS_IT_IS.native, draw_key(generator), mean, std)
-    return torch.addcmul(mean, std, standard_normal(mean.shape, like=mean, generator=generator))
+def _is_compiled(mean: Tensor, std: Tensor) -> bool:
+    return is_counted(mean.numel(), mean) and takes(mean, std)
+
+
+def _drawn(mean: Tensor, std: Tensor, count: int, generator: torch.Generator | None) -> tuple[Tensor, ...]:
+    """(P,) vectors mean + std * noise with the noise of ``standard_normal``."""
+    if _is_compiled(mean, std):
+        return fresh_draws(AS_IT_IS.native, draw_keys(count, generator), mean, std).unbind()
+    noise = (standard_normal(mean.shape, like=mean, generator=generator) for _ in range(count))
+    return tuple(torch.addcmul(mean, std, one) for one in noise)

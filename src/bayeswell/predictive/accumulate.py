@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -15,6 +16,8 @@ from ..types import Likelihood
 from .predictions import ClassPrediction, RealPrediction
 
 _FEW_CLASSES = 64
+_GROUP, _ALL_GROUPS = 1 << 17, 1 << 22
+"""At most so many outputs of a batch, and of all batches, wait to be taken in at a time (but one draw's)."""
 
 
 def widened(outputs: Tensor) -> Tensor:
@@ -34,27 +37,64 @@ class Collector(Protocol):
         """Take in the outputs of one more draw."""
         ...
 
+    def finish(self) -> None:
+        """After the last draw."""
+        ...
 
-class ClassAverage:
-    """Sums over draws of p_d and H[p_d]."""
 
-    def __init__(self, likelihood: ClassLikelihood, keep_samples: bool) -> None:
-        self.likelihood = likelihood
+class _InGroups(ABC):
+    """Takes in draws a group at a time: for a small batch the operations cost far more to start than to do.
+
+    ``batches`` is how many of these there are: what waits in all of them together is bounded.
+    """
+
+    def __init__(self, keep_samples: bool, batches: int) -> None:
+        self._most = min(_GROUP, _ALL_GROUPS // batches)
         self.samples: list[Tensor] | None = [] if keep_samples else None
         self.dtype = torch.float32
         self.draws = 0
-        self.probabilities = torch.zeros(())
-        self.entropy = torch.zeros(())
+        self._waiting: list[Tensor] = []
 
     def add(self, outputs: Tensor) -> None:
         """Take in the outputs of one more draw."""
-        self.dtype = result_dtype(outputs)
-        probabilities = _class_probabilities(self.likelihood, widened(outputs))
+        self._waiting.append(outputs)
+        if (len(self._waiting) + 1) * outputs.numel() > self._most:
+            self.finish()
+
+    def finish(self) -> None:
+        """Take in what waits: after the last draw."""
+        if not self._waiting:
+            return
+        group, self._waiting = self._waiting, []
+        self.dtype = result_dtype(group[0])
+        self.draws += len(group)
+        # A likelihood's first axis counts examples, whichever draw they belong to.
+        self._take(widened(torch.cat(group)), len(group))
+
+    @abstractmethod
+    def _take(self, outputs: Tensor, count: int) -> None:
+        """The outputs (count * S, ...) of ``count`` draws, which are counted in ``draws`` already."""
+
+    def _keep(self, values: Tensor) -> None:
+        """What each of a few draws says: (draws, S, ...)."""
         if self.samples is not None:
-            self.samples.append(probabilities.to(self.dtype))
-        self.draws += 1
-        self.probabilities = self.probabilities + probabilities
-        self.entropy = self.entropy + entropy(probabilities)
+            self.samples += values.to(self.dtype).unbind()
+
+
+class ClassAverage(_InGroups):
+    """Sums over draws of p_d and H[p_d]."""
+
+    def __init__(self, likelihood: ClassLikelihood, keep_samples: bool, batches: int) -> None:
+        super().__init__(keep_samples, batches)
+        self.likelihood = likelihood
+        self.probabilities = torch.zeros(())
+        self.entropy = torch.zeros(())
+
+    def _take(self, outputs: Tensor, count: int) -> None:
+        probabilities = _class_probabilities(self.likelihood, outputs).unflatten(0, (count, -1))
+        self._keep(probabilities)
+        self.probabilities = self.probabilities + probabilities.sum(0)
+        self.entropy = self.entropy + entropy(probabilities).sum(0)
 
 
 def _class_probabilities(likelihood: ClassLikelihood, outputs: Tensor) -> Tensor:
@@ -83,32 +123,28 @@ def class_prediction(averages: Sequence[ClassAverage]) -> ClassPrediction:
     )
 
 
-class RealAverage:
-    """Mean and summed squared deviation of the draws' means (Welford 1962), and the sum of their variances.
+class RealAverage(_InGroups):
+    """Mean and summed squared deviation of the draws' means, and the sum of their variances.
 
-    Welford's update, because mean(m^2) - mean(m)^2 loses all digits when the spread is small.
+    Groups of draws are joined as Chan, Golub and LeVeque (1979) do it: mean(m^2) - mean(m)^2 would lose all digits when
+    the spread is small.
     """
 
-    def __init__(self, likelihood: RealLikelihood, keep_samples: bool) -> None:
+    def __init__(self, likelihood: RealLikelihood, keep_samples: bool, batches: int) -> None:
+        super().__init__(keep_samples, batches)
         self.likelihood = likelihood
-        self.samples: list[Tensor] | None = [] if keep_samples else None
-        self.dtype = torch.float32
-        self.draws = 0
         self.mean = torch.zeros(())
         self.squares = torch.zeros(())
         self.variance = torch.zeros(())
 
-    def add(self, outputs: Tensor) -> None:
-        """Take in the outputs of one more draw."""
-        self.dtype = result_dtype(outputs)
-        mean, variance = self.likelihood.mean_and_variance(widened(outputs))
-        if self.samples is not None:
-            self.samples.append(mean.to(self.dtype))
-        self.draws += 1
-        away = mean - self.mean
-        self.mean = self.mean + away / self.draws
-        self.squares = self.squares + away * (mean - self.mean)
-        self.variance = self.variance + variance
+    def _take(self, outputs: Tensor, count: int) -> None:
+        means, variances = (part.unflatten(0, (count, -1)) for part in self.likelihood.mean_and_variance(outputs))
+        self._keep(means)
+        mean = means.mean(0)
+        away, before = mean - self.mean, self.draws - count
+        self.mean = self.mean + away * (count / self.draws)
+        self.squares = self.squares + (means - mean).square().sum(0) + away.square() * (before * count / self.draws)
+        self.variance = self.variance + variances.sum(0)
 
 
 def real_prediction(averages: Sequence[RealAverage]) -> RealPrediction:
@@ -139,6 +175,9 @@ class NLLSums:
         if not self.sums:
             self.likelihood.check(targets, outputs)
         self.sums.append(self.likelihood.nll(widened(outputs), targets).sum())
+
+    def finish(self) -> None:
+        """Nothing waits."""
 
 
 def _join(samples: Sequence[list[Tensor] | None]) -> Tensor | None:

@@ -100,12 +100,12 @@ def predict(
     source = _choose_generator(generator, seed, home)
     if isinstance(likelihood, ClassLikelihood):
         batches = cut_into_batches(inputs, batch_size, home)
-        classes = [ClassAverage(likelihood, keep_samples) for _ in batches]
+        classes = [ClassAverage(likelihood, keep_samples, len(batches)) for _ in batches]
         _run_draws(model, batches, classes, draws, source, home, chosen)
         return class_prediction(classes)
     if isinstance(likelihood, RealLikelihood):
         batches = cut_into_batches(inputs, batch_size, home)
-        reals = [RealAverage(likelihood, keep_samples) for _ in batches]
+        reals = [RealAverage(likelihood, keep_samples, len(batches)) for _ in batches]
         _run_draws(model, batches, reals, draws, source, home, chosen)
         return real_prediction(reals)
     raise SettingError(
@@ -205,6 +205,8 @@ def _run_draws(
             else:
                 count = draws * (group + 1) // groups - draws * group // groups
                 _run_together(stack, list(islice(networks, count)), batches, collectors)
+        for collector in collectors:
+            collector.finish()
 
 
 def _find_stack(model: Drawable, batches: Sequence[Batch], home: Home) -> ManyAtOnce | None:
