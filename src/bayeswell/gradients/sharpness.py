@@ -118,12 +118,10 @@ class SharpObjective(nn.Module):
         at: Progress | None,
         generator: torch.Generator | None,
     ) -> Tensor:
-        mean = model.posterior.mean_vector().detach()
-        # The gradient is taken with respect to a shift of zero (one number, seen P times): it touches no parameter's.
-        shift = mean.new_zeros(()).expand_as(mean).requires_grad_()
-        with replayable(generator, mean.device), torch.enable_grad():
-            nll = self.objective.expected_nll(ShiftedModel(model, shift), inputs, targets, at=at, generator=generator)
-            (gradient,) = torch.autograd.grad(nll, shift)
+        probe = ShiftedModel(model, None)  # whose gradient touches that of no parameter
+        with replayable(generator, model.posterior.like().device), torch.enable_grad():
+            nll = self.objective.expected_nll(probe, inputs, targets, at=at, generator=generator)
+            gradient = probe.posterior.slope(nll)
         return self.sharpness.ascent(gradient, model.posterior)
 
 
