@@ -2,8 +2,8 @@
 
 LeNet-5 is trained on MNIST (or `--data`) by `vl` and by `vl-lazy` from the same seeds, with the learning rate that each
 has by default or with the same one for both (`--lr`). Printed are the test NLL and
-calibration error of each run, and the mean difference over the seeds with its standard error: of the NLL over the test
-examples (the same for both), of the calibration error over the seeds. Minutes on one thread; the data must be there
+calibration error of each run, and the mean difference over the seeds with its standard errors: over the seeds, and of
+the NLL also over the test examples (the same for both). Minutes on one thread; the data must be there
 (BAYESWELL_DATA) or can be downloaded.
 """
 
@@ -63,10 +63,12 @@ def main() -> None:
     change = torch.stack(losses["vl-lazy"]).mean(0) - torch.stack(losses["vl"]).mean(0)
     error = float(change.std()) / math.sqrt(len(change))
     print(f"NLL: vl-lazy - vl = {float(change.mean()):+.4f} +- {error:.4f} (over test examples)")
-    shifts = [lazy - full for lazy, full in zip(errors["vl-lazy"], errors["vl"], strict=True)]
-    if len(shifts) > 1:
-        spread = statistics.stdev(shifts) / math.sqrt(len(shifts))
-        print(f"ECE: vl-lazy - vl = {statistics.mean(shifts):+.4f} +- {spread:.4f} (over seeds)")
+    means = {name: [float(loss.mean()) for loss in losses[name]] for name in METHODS}
+    for score, found in (("NLL", means), ("ECE", errors)):
+        shifts = [lazy - full for lazy, full in zip(found["vl-lazy"], found["vl"], strict=True)]
+        if len(shifts) > 1:
+            spread = statistics.stdev(shifts) / math.sqrt(len(shifts))
+            print(f"{score}: vl-lazy - vl = {statistics.mean(shifts):+.4f} +- {spread:.4f} (over seeds)")
 
 
 if __name__ == "__main__":

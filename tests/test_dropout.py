@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 
 import bayeswell as bw
+from bayeswell import native
 from bayeswell.lifting import DrawnDropout, with_drawn_dropout
+from bayeswell.random import LEAST_COUNTED
 from truths.statistics import assert_mean_close
 
 
@@ -118,3 +120,20 @@ def test_the_mask_of_a_sequence_does_not_depend_on_the_batch() -> None:
 def test_the_networks_own_chance_is_kept_unless_another_is_given() -> None:
     assert with_drawn_dropout(with_dropout())[2].p == 0.3
     assert with_drawn_dropout(with_dropout(), 0.6)[2].p == 0.6
+
+
+def test_masks_and_weights_do_not_depend_on_how_many_are_drawn_together() -> None:
+    """Each of the two has noise of its own: the first draws of many are the draws of few, compiled or not."""
+    net = nn.Sequential(nn.Linear(4, 7000), nn.ReLU(), nn.Dropout(0.3), nn.Linear(7000, 3))
+    model = bw.bayesian(with_drawn_dropout(net), bw.MeanField(initial_std=0.1))
+    assert model.layout.size >= LEAST_COUNTED
+
+    def drawn(count: int) -> list[dict[str, Tensor]]:
+        return list(model.draws(count, bw.make_generator(5)))
+
+    few, many = drawn(2), drawn(4)
+    assert len({int(tensors["2.seed"]) for tensors in many}) == 4
+    with native.disabled():
+        plain = drawn(2)
+    torch.testing.assert_close(few, many[:2], rtol=0, atol=0)
+    torch.testing.assert_close(few, plain, rtol=1e-5, atol=1e-6)

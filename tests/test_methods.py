@@ -238,6 +238,34 @@ def test_a_gradient_that_is_not_finite_names_its_parameter() -> None:
         fit(Blows(), (torch.ones(4, 2), torch.zeros(4, dtype=torch.long)), "map", epochs=1)
 
 
+def test_gradients_whose_squares_overflow_are_refused() -> None:
+    class Steep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(2, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.first(x) * 1e25
+
+    data = (torch.ones(4, 2), torch.zeros(4, dtype=torch.long))
+    for clip_norm in (None, 1.0):
+        with pytest.raises(bw.DivergenceError, match=r"step 0: the gradient of .* is not finite"):
+            fit(Steep(), data, "map", epochs=1, clip_norm=clip_norm)
+
+
+def test_a_complex_parameter_is_trained_beside_the_bayesian_ones() -> None:
+    class Turned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.phase = nn.Linear(2, 3), nn.Parameter(torch.ones(3, dtype=torch.complex64))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (self.first(x) * self.phase).real
+
+    found = fit(Turned(), (torch.randn(8, 2), torch.arange(8) % 3), "map", epochs=2)
+    assert not torch.equal(found.model.net.get_parameter("phase"), torch.ones(3, dtype=torch.complex64))
+
+
 def test_every_name_is_found_and_says_what_it_is() -> None:
     for name in method_names():
         method = find_method(name)

@@ -728,9 +728,11 @@ def test_nothing_is_written_beside_the_vector(size: int) -> None:
     library.call("normals", size, KEY, mine)
     assert torch.equal(mine, native.normals(KEY, size))
     assert untouched()
-    library.call("fresh_draws", size, 0, KEYS, 1, numbers(size, 1), states(0, size), mine, size)
-    assert torch.equal(mine, native.fresh_draws(0, KEYS, numbers(size, 1), states(0, size))[0])
-    assert untouched()
+    rows = torch.full((4, size + 7), guard)
+    library.call("fresh_draws", size, 0, KEYS, 3, numbers(size, 1), states(0, size), rows, size + 7)
+    assert torch.equal(rows[:3, :size], native.fresh_draws(0, KEYS, numbers(size, 1), states(0, size)))
+    assert bool((rows[:, size:] == guard).all())
+    assert bool((rows[3] == guard).all())
 
 
 # ---------------------------------------------------------------------------------------------------------

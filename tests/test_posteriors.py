@@ -477,3 +477,11 @@ def test_randomised_state_differs_from_the_start() -> None:
         before = covariance_of(model.posterior).double()
         randomise(model.posterior)
         assert float((covariance_of(model.posterior).double() - before).abs().max()) > 0.1 * float(before.max())
+
+
+def test_a_bank_whose_rows_are_not_side_by_side() -> None:
+    layout = bw.bayesian(nn.Linear(3, 2)).layout
+    columns = torch.arange(32.0).view(8, 4)
+    bank = EmpiricalPosterior(layout, columns.T)
+    for index in range(4):
+        torch.testing.assert_close(layout.flatten(bank.member(index)), columns[:, index], rtol=0, atol=0)

@@ -218,6 +218,30 @@ def test_the_divergence_is_not_perturbed(posterior: str, divergence: str) -> Non
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        {"name": "weight_sampling", "draws": 3},
+        {"name": "flipout", "draws": 2},
+        "local_reparameterization",
+        {"name": "variational_laplace", "fraction": 0.5},
+    ],
+    ids=lambda found: found if isinstance(found, str) else found["name"],
+)
+def test_a_probe_finds_the_gradient_of_a_shift(estimator) -> None:
+    net = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)).double()
+    model = bw.bayesian(net, bw.MeanField(initial_std=0.3), estimator=estimator)
+    inputs, targets = batch()
+    objective = bw.ELBO("categorical", 7)
+    probe = ShiftedModel(model, None)
+    found = probe.posterior.slope(objective.expected_nll(probe, inputs, targets, generator=bw.make_generator(1)))
+    shift = torch.zeros(model.layout.size, dtype=torch.float64, requires_grad=True)
+    nll = objective.expected_nll(ShiftedModel(model, shift), inputs, targets, generator=bw.make_generator(1))
+    (expected,) = torch.autograd.grad(nll, shift)
+    assert float(expected.norm()) > 1e-3
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-15)
+
+
 def test_std_gradient_is_noise_times_the_gradient_at_the_worst_neighbour() -> None:
     start = torch.tensor([0.6, -1.1, 0.4], dtype=torch.float64)
     model = bw.bayesian(Identity(start), bw.MeanField(initial_std=0.3), "normal")

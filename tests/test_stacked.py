@@ -15,7 +15,7 @@ import bayeswell as bw
 from bayeswell.lifting import stacked, with_drawn_dropout
 from bayeswell.lifting.stacked import Stack
 from bayeswell.native import library
-from bayeswell.posteriors import Empirical, EmpiricalPosterior
+from bayeswell.posteriors import Empirical, EmpiricalPosterior, factorised
 from bayeswell.predictive import nll_of_draws
 from bayeswell.random import LEAST_COUNTED, make_generator, standard_normal
 
@@ -329,8 +329,10 @@ def test_fresh_draws_are_the_samples_of_the_same_generator(
         torch.manual_seed(4)
         q = bw.bayesian(nn.Linear(150, width), posterior).posterior
     assert (q.noise_size >= LEAST_COUNTED) == (width == 300)
+    # Five draws, in groups of 2, 2 and 1 where they are compiled.
+    monkeypatch.setattr(factorised, "_TOGETHER", 2 * q.noise_size + 1)
     mine, other = make_generator(11), make_generator(11)
-    for tensors in q.draws(3, mine):
+    for tensors in list(q.draws(5, mine)):
         noise = standard_normal((1, q.noise_size), like=q.mean_vector(), generator=other)
         expected = q.layout.unflatten(q.sample(noise)[0].detach())
         assert not tensors["weight"].requires_grad

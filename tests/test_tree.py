@@ -46,6 +46,18 @@ def test_unflattened_tensors_are_views_and_a_shared_parameter_is_one_of_them() -
     assert all(bool((tensor == 3).all()) for tensor in tensors.values())
 
 
+@pytest.mark.parametrize("stride", [1, 3])
+def test_views_are_what_unflattening_gives(stride: int) -> None:
+    layout = Layout((site("a", (2, 3), also=("b.a",)), site("c", ()), site("d", (4,))))
+    flat = torch.arange(100.0)[5::stride][: layout.size]
+    found = layout.views(flat)
+    torch.testing.assert_close(found, layout.unflatten(flat), rtol=0, atol=0)
+    assert found["a"] is found["b.a"]
+    if stride == 1:
+        flat += 3.0
+        torch.testing.assert_close(found, layout.unflatten(flat), rtol=0, atol=0)
+
+
 def test_gradients_of_the_pieces_land_in_their_places() -> None:
     layout = Layout((site("a", (2, 3), also=("b",)), site("c", (4,))))
     flat = torch.randn(10, requires_grad=True)

@@ -414,13 +414,12 @@ def test_every_k_needs_the_step() -> None:
 def test_a_fraction_of_the_batch_is_unbiased(fraction: float) -> None:
     """Over all orders of the batch (its first examples count) and exact noise: the penalty of the whole batch.
 
-    0.3 of 3 examples is one (rounded up), 0.5 is two.
+    Of 3 examples that is two either way: 0.5 rounded up, and 0.3 since two are the least.
     """
     whole, x, y = classifier("fisher_reparameterised")
     truth = expected_penalty(whole, x, y, "fisher_reparameterised")
     model, _, _ = classifier("fisher_reparameterised", fraction=fraction)
-    count = 1 if fraction == 0.3 else 2
-    rows = orthogonal_signs(3 * count)
+    rows = orthogonal_signs(3 * 2)
     values = []
     with noise_replaced("bayeswell.likelihoods.categorical.random_signs", rows):
         for order in itertools.permutations(range(3)):
@@ -568,3 +567,18 @@ def test_convolutions_in_mixed_precision() -> None:
     # bf16 has three digits.
     assert found == pytest.approx(expected, rel=0.03)
     assert found != expected
+
+
+def test_a_fraction_of_a_small_batch_with_batch_normalisation() -> None:
+    """Two examples at least, and running statistics are those of the whole batches alone."""
+    torch.manual_seed(2)
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 2))
+    x, y = torch.randn(3, 3), torch.tensor([0, 1, 0])
+    statistics, penalties = [], []
+    for fraction in (1.0, 0.1):
+        model = bw.bayesian(net, bw.MeanField(initial_std=0.3), estimator=laplace("fisher_labels", fraction=fraction))
+        nll = bw.ELBO("categorical", 3).expected_nll(model, x, y, generator=bw.make_generator(1))
+        statistics.append(model.net[1].running_mean.clone())
+        penalties.append(float(nll.detach()))
+    assert torch.equal(*statistics)
+    assert penalties[0] != penalties[1]

@@ -39,6 +39,12 @@ def make_generator(seed: int, device: torch.device | str = "cpu") -> torch.Gener
     return torch.Generator(device=device).manual_seed(seed)
 
 
+def derived_generator(generator: torch.Generator | None) -> torch.Generator:
+    """A generator on the CPU, seeded by one number of another (None: torch's global one)."""
+    device = "cpu" if generator is None else generator.device
+    return make_generator(int(torch.randint(0, 2**62, (), generator=generator, device=device)))
+
+
 def standard_normal(shape: Sequence[int], *, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Independent N(0, 1) numbers with the dtype and device of ``like``."""
     size = math.prod(shape)

@@ -111,16 +111,17 @@ class Layout:
         return tensors
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
-        """As ``unflatten``, in less time, of a vector in memory (its numbers side by side) that needs no gradient."""
+        """As ``unflatten``, in less time, of a vector in memory that needs no gradient."""
+        flat = flat.contiguous()
         begin, tensors = flat.storage_offset(), {}
-        for site, strides, start in self._places:
+        for site, strides, start in self._strides_and_starts:
             view = flat.as_strided(site.shape, strides, begin + start)
             for name in site.names:
                 tensors[name] = view
         return tensors
 
     @cached_property
-    def _places(self) -> list[tuple[Site, tuple[int, ...], int]]:
+    def _strides_and_starts(self) -> list[tuple[Site, tuple[int, ...], int]]:
         """Each site with the strides and the beginning of its tensor."""
         strides = [torch.empty(site.shape, device="meta").stride() for site in self.sites]
         return [(site, own, self.slices[site.name].start) for site, own in zip(self.sites, strides, strict=True)]

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, SettingError, require_count
-from ..gradients import kept_statistics
+from ..layers import kept_statistics
 from ..lifting import BayesianModule
 from ..training import Callback, Run
 from ..types import Inputs, Objective

@@ -12,13 +12,15 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..errors import SettingError, nearest, require_between, require_count
-from ..layers import convolve, shape_of
+from ..layers import convolve, kept_statistics, shape_of
 from ..native import transformed
 from ..random import random_signs
 from ..tree import Site
 from ..types import FACTORISED, BayesianModel, Estimate, Inputs, Likelihood, LinearLayer, Progress
 from .by_layer import replaced_forwards
 
+_LEAST_EXAMPLES = 2
+"""In a fraction of a batch: BatchNorm cannot normalise a single one."""
 _CURVATURES = ("fisher_labels", "fisher_reparameterised", "hessian")
 _PIECEWISE_LINEAR = (
     nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.PReLU, nn.RReLU, nn.Hardtanh, nn.Hardsigmoid, nn.Threshold, nn.Softshrink,
@@ -44,9 +46,9 @@ class VariationalLaplace:
       variance (eq. 24) stds grow without bound.
 
     Cheaper ways (they change the noise, not the expectation): ``every = k`` adds the penalty in each k-th step
-    with weight k; ``fraction = r`` evaluates it on the first r S examples of the batch, in a pass of their own
-    (which BatchNorm in training mode also sees). The caution about piecewise linear layers sees modules, not calls of
-    functions such as ``F.relu``. Typos of the paper's eq. (30): sigma^2 for the prior variance.
+    with weight k; ``fraction = r`` evaluates it on the first r S examples of the batch (2 at least), in a pass of
+    their own, which running statistics of BatchNorm do not see. The caution about piecewise linear layers sees modules,
+    not calls of functions such as ``F.relu``. Typos of the paper's eq. (30): sigma^2 for the prior variance.
     """
 
     curvature: str = "fisher_labels"
@@ -125,9 +127,10 @@ class VariationalLaplace:
         likelihood: Likelihood,
         generator: torch.Generator | None,
     ) -> Tensor:
-        count = math.ceil(self.fraction * len(targets))
+        count = max(math.ceil(self.fraction * len(targets)), min(len(targets), _LEAST_EXAMPLES))
         if count < len(targets):
-            outputs, targets = self.forward(model, None, _first(inputs, count), generator), targets[:count]
+            with kept_statistics(model.net):
+                outputs, targets = self.forward(model, None, _first(inputs, count), generator), targets[:count]
         mean = model.posterior.mean_vector()
         if self.curvature == "hessian":
             std = model.posterior.std_vector()

@@ -1,6 +1,6 @@
 """Objectives that look around before they go: wrappers of the gradient of any method."""
 
-from .sharpness import Sharpness, SharpObjective, kept_statistics
+from .sharpness import Sharpness, SharpObjective
 from .shifted import ShiftedModel
 
-__all__ = ["SharpObjective", "Sharpness", "ShiftedModel", "kept_statistics"]
+__all__ = ["SharpObjective", "Sharpness", "ShiftedModel"]

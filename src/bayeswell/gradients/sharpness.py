@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..errors import CompositionError, SettingError, nearest, require_between
+from ..layers import kept_statistics
 from ..random import replayable
 from ..types import FACTORISED, BayesianModel, Inputs, Objective, Posterior, Progress, Terms
 from .shifted import ShiftedModel
@@ -123,18 +121,3 @@ class SharpObjective(nn.Module):
             nll = self.objective.expected_nll(probe, inputs, targets, at=at, generator=generator)
             gradient = probe.posterior.slope(nll)
         return self.sharpness.ascent(gradient, model.posterior)
-
-
-@contextmanager
-def kept_statistics(net: nn.Module) -> Iterator[None]:
-    """Let BatchNorm layers update copies of their running statistics, and throw the copies away."""
-    layers = [module for module in net.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
-    kept = [dict(layer._buffers) for layer in layers]
-    try:
-        # Copies, not a restored value: the backward pass may still need the tensors of the perturbed pass.
-        for layer in layers:
-            layer._buffers.update({name: None if b is None else b.clone() for name, b in layer._buffers.items()})
-        yield
-    finally:
-        for layer, buffers in zip(layers, kept, strict=True):
-            layer._buffers.update(buffers)

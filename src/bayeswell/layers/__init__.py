@@ -3,6 +3,7 @@
 from .attention import without_fused_attention
 from .convolution import convolve, shape_of
 from .linear import find_linear_layers, is_linear_layer
+from .statistics import kept_statistics
 from .wiring import NORMALISATION_LAYERS, Wiring, wiring_of
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "convolve",
     "find_linear_layers",
     "is_linear_layer",
+    "kept_statistics",
     "shape_of",
     "wiring_of",
     "without_fused_attention",

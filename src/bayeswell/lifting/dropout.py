@@ -106,12 +106,11 @@ def _drop_input(layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, .
     return (dropout(inputs[0]), *inputs[1:])
 
 
-def draw_masks(net: nn.Module, generator: torch.Generator | None) -> dict[str, Tensor]:
+def draw_masks(net: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
     """A seed for every dropout that can be drawn, by the name of its buffer; nothing for other networks."""
     masks = {}
     for name, module in net.named_modules():
         if isinstance(module, DrawnDropout):
-            device = "cpu" if generator is None else generator.device
-            seed = torch.randint(0, 2**62, (), generator=generator, device=device)
+            seed = torch.randint(0, 2**62, (), generator=generator, device=generator.device)
             masks[f"{name}.seed" if name else "seed"] = seed
     return masks

@@ -19,6 +19,7 @@ from ..estimators import ESTIMATORS
 from ..layers import find_linear_layers, without_fused_attention
 from ..posteriors import POSTERIORS, EmpiricalPosterior
 from ..priors import FlatPrior, PriorChoice, lay_out
+from ..random import derived_generator
 from ..types import POINT, PREDICTIONS, SAMPLED, Estimator, Inputs, Posterior, PosteriorPart
 from .description import Description, Row
 from .dropout import DrawnDropout, draw_masks
@@ -89,11 +90,13 @@ class BayesianModule(nn.Module):
 
     def draws(self, count: int, generator: torch.Generator | None = None) -> Iterator[dict[str, Tensor]]:
         """Networks drawn from the posterior, one at a time: tensors by name for ``call``, without gradient."""
+        # Masks have a generator of their own: a posterior may draw several networks before the first is given out.
+        masks = derived_generator(generator) if self._drops else None
         for tensors in self.posterior.draws(count, generator):
             for name, owner in self._padded.items():
                 tensors[name] = with_padding(tensors[name], owner)
-            if self._drops:
-                tensors.update(draw_masks(self.net, generator))
+            if masks is not None:
+                tensors.update(draw_masks(self.net, masks))
             yield tensors
             # So that the next draw can have the memory of this one, which is still in the caches.
             del tensors

@@ -63,14 +63,21 @@ class FactorisedPosterior(Posterior):
     def draws(self, count: int, generator: torch.Generator | None) -> Iterator[dict[str, Tensor]]:
         """As ``sample`` draws them from the same generator; the stds are made once, and no noise is kept.
 
-        Where they are compiled a few are drawn at a time, into memory that they share.
+        Where they are compiled a few are drawn at a time, as rows of one tensor: who keeps one keeps its memory.
         """
         with torch.no_grad():
             mean, std = self.mean.detach(), self.std_vector()
-        together = max(1, _TOGETHER // mean.numel()) if _is_compiled(mean, std) else 1
+        if not (is_counted(mean.numel(), mean) and takes(mean, std)):
+            for _ in range(count):
+                yield self.layout.views(
+                    torch.addcmul(mean, std, standard_normal(mean.shape, like=mean, generator=generator))
+                )
+            return
+        together = max(1, _TOGETHER // mean.numel())
         for done in range(0, count, together):
+            keys = draw_keys(min(together, count - done), generator)
             # Not a list: so that the memory of these is free for the next ones, while it is still in the caches.
-            yield from map(self.layout.views, _drawn(mean, std, min(together, count - done), generator))
+            yield from map(self.layout.views, fresh_draws(AS_IT_IS.native, keys, mean, std).unbind())
 
     def forward(self, weights: Tensor) -> Tensor:
         """log q(w) = -sum [log std + log(2 pi)/2 + (w - mean)^2 / (2 std^2)]."""
@@ -89,15 +96,3 @@ class FactorisedPosterior(Posterior):
             return super().sample_and_kl(noise, prior)
         constant = prior.log_std_sum - 0.5 * self.layout.size
         return draws_and_kl(self.mean, self.std_state(), noise, gaussian, constant, self.std_form)
-
-
-def _is_compiled(mean: Tensor, std: Tensor) -> bool:
-    return is_counted(mean.numel(), mean) and takes(mean, std)
-
-
-def _drawn(mean: Tensor, std: Tensor, count: int, generator: torch.Generator | None) -> tuple[Tensor, ...]:
-    """(P,) vectors mean + std * noise with the noise of ``standard_normal``."""
-    if _is_compiled(mean, std):
-        return fresh_draws(AS_IT_IS.native, draw_keys(count, generator), mean, std).unbind()
-    noise = (standard_normal(mean.shape, like=mean, generator=generator) for _ in range(count))
-    return tuple(torch.addcmul(mean, std, one) for one in noise)

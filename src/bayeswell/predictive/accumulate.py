@@ -49,16 +49,25 @@ class _InGroups(ABC):
     """
 
     def __init__(self, keep_samples: bool, batches: int) -> None:
-        self._most = min(_GROUP, _ALL_GROUPS // batches)
+        self._most_waiting = min(_GROUP, _ALL_GROUPS // batches)
         self.samples: list[Tensor] | None = [] if keep_samples else None
         self.dtype = torch.float32
         self.draws = 0
+        self._shape: torch.Size | None = None
         self._waiting: list[Tensor] = []
 
     def add(self, outputs: Tensor) -> None:
         """Take in the outputs of one more draw."""
-        self._waiting.append(outputs)
-        if (len(self._waiting) + 1) * outputs.numel() > self._most:
+        if self._shape is not None and outputs.shape != self._shape:
+            raise NetworkError(
+                f"the network returned shape {tuple(self._shape)} for one draw and {tuple(outputs.shape)} for another"
+            )
+        first, self._shape = self._shape is None, outputs.shape
+        # The first goes alone, so that a likelihood that refuses it does so before the work. What waits is a copy: the
+        # network may use the memory again, or the outputs be a small part of it.
+        alone = first or 2 * outputs.numel() > self._most_waiting
+        self._waiting.append(outputs if alone else outputs.clone())
+        if alone or (len(self._waiting) + 1) * outputs.numel() > self._most_waiting:
             self.finish()
 
     def finish(self) -> None:

@@ -1,8 +1,8 @@
 """Averages over posterior draws: p(y given x) = E_q[p(y given x, w)], by Monte Carlo.
 
-One draw is one network, evaluated on all inputs before the next is drawn (or a few at once, where the model can run
-them together in less time). So the draws depend on the seed alone and not on the batch size, and memory does not depend
-on the number of draws.
+One draw is one network, evaluated on all inputs before the next is (or a few at once, where the model can run them
+together in less time). So the draws depend on the seed alone and not on the batch size. A few networks, and the outputs
+of a few, are held at a time: memory is bounded, however many draws there are.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def _run_draws(
         # Groups of one size, or nearly so.
         groups = draws if stack is None else -(-draws // stack.most_draws)
         for group in range(groups):
-            # In a function of its own so that nothing of one draw (or group) is alive when the next is made.
+            # In a function of its own so that no draw (or group) is held here when the next is asked for.
             if stack is None:
                 _run_one_draw(call, next(networks), batches, collectors, home)
             else:
