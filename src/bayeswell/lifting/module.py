@@ -79,13 +79,16 @@ class BayesianModule(nn.Module):
         if self._padded:
             weights = {**weights, **{name: with_padding(weights[name], owner) for name, owner in self._padded.items()}}
         forget_weights(self._recurrent)
+        before = self._slots.contents()
         try:
-            # The fused path of attention layers would skip dropout that is drawn.
-            with self._slots.filled(weights) as others, without_fused_attention() if self._drops else nullcontext():
-                if others:
-                    return functional_call(self.net, others, args, kwargs)
+            others = self._slots.fill(weights)
+            if not others and not self._drops:
                 return part(*args, **kwargs)
+            # The fused path of attention layers would skip dropout that is drawn.
+            with without_fused_attention() if self._drops else nullcontext():
+                return functional_call(self.net, others, args, kwargs) if others else part(*args, **kwargs)
         finally:
+            self._slots.restore(before)
             forget_weights(self._recurrent)
 
     def draws(self, count: int, generator: torch.Generator | None = None) -> Iterator[dict[str, Tensor]]:

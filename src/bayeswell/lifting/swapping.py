@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -48,20 +47,21 @@ class Slots:
                     self._owners[name] = (net.get_submodule(module_name), local_name)
         self._known = self._owners.keys() | self._second
 
-    @contextmanager
-    def filled(self, tensors: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
-        """Within the block the slots hold the tensors; those that have no slot (drawn dropout) come back."""
-        others = {name: tensor for name, tensor in tensors.items() if name not in self._known}
-        # Empty, but for a call within a call.
-        before = [module._parameters[local_name] for module, local_name in self._owners.values()]
-        try:
-            for name, (module, local_name) in self._owners.items():
-                # Not by setattr: a plain tensor may stand where a parameter was, as in functional_call.
-                module._parameters[local_name] = tensors[name]  # type: ignore[assignment]
-            yield others
-        finally:
-            for (module, local_name), content in zip(self._owners.values(), before, strict=True):
-                module._parameters[local_name] = content
+    def contents(self) -> list[Any]:
+        """What the slots hold now: nothing, but for a call within a call."""
+        return [module._parameters[local_name] for module, local_name in self._owners.values()]
+
+    def fill(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Put tensors into the slots; those that have no slot (drawn dropout) come back."""
+        for name, (module, local_name) in self._owners.items():
+            # Not by setattr: a plain tensor may stand where a parameter was, as in functional_call.
+            module._parameters[local_name] = tensors[name]  # type: ignore[assignment]
+        return {name: tensor for name, tensor in tensors.items() if name not in self._known}
+
+    def restore(self, contents: list[Any]) -> None:
+        """Put back what ``contents`` gave."""
+        for (module, local_name), content in zip(self._owners.values(), contents, strict=True):
+            module._parameters[local_name] = content
 
 
 def second_names(net: nn.Module, layout: Layout) -> frozenset[str]:

@@ -46,6 +46,8 @@ class Batch:
 
     def on(self, device: torch.device) -> Inputs:
         """The inputs on a device; a copy only while the batch is in use."""
+        if isinstance(self.inputs, Tensor) and self.inputs.device == device:
+            return self.inputs
         return map_tensors(self.inputs, lambda _, tensor: tensor.to(device))
 
 
