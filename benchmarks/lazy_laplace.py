@@ -1,10 +1,9 @@
 """Is variational Laplace with less of its penalty as good? `python benchmarks/lazy_laplace.py`.
 
 LeNet-5 is trained on MNIST (or `--data`) by `vl` and by `vl-lazy` from the same seeds, with the learning rate that each
-has by default or with the same one for both (`--lr`). Printed are the test NLL and
-calibration error of each run, and the mean difference over the seeds with its standard errors: over the seeds, and of
-the NLL also over the test examples (the same for both). Minutes on one thread; the data must be there
-(BAYESWELL_DATA) or can be downloaded.
+has by default or with the same one for both (`--lr`). Printed are the test NLL and calibration error of each run, and
+the mean difference over the seeds with its standard errors: over the seeds, and of the NLL also over the test examples
+(the same for both). Minutes on one thread; the data must be there (BAYESWELL_DATA) or can be downloaded.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ PLAIN_AGAIN = "deterministic, again"
 DRAWS = 30
 
 CHEAPER_VL = "vl-lazy"
-_CHEAPER_VL_CYCLE = 3
-"""Its penalty comes in each third step: whole cycles are timed."""
+_CHEAPER_VL_CYCLE = 4
+"""Its penalty comes in each fourth step: whole cycles are timed."""
 
 MAIN = ("bbb", "k-tied", "sgvb-lrt", "flipout", "vl", "sgld")
 METHODS = (

@@ -23,7 +23,7 @@ _GOLDEN = 0.618034
 class Case:
     """Something to time: ``build`` makes it ready, and what it returns is called again and again.
 
-    ``cycle`` is the number of calls after which the work repeats (a penalty in each third step): whole cycles are
+    ``cycle`` is the number of calls after which the work repeats (a penalty in each fourth step): whole cycles are
     timed. ``calls`` is how many calls make one measurement at least, for work too short for the clock; ``settle`` how
     many come before it untimed, to bring its data back into the caches.
     """
