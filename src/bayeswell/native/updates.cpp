@@ -91,6 +91,16 @@ struct Pieces {
     void each(int threads, F work) const {
         in_parallel(static_cast<int64_t>(all.size()), total, threads, [&](int64_t p) { work(p, all[p]); });
     }
+
+    // As `each`, but every thread goes through its share from the end: a pass that follows finds in the caches what it begins
+    // with.
+    template <class F>
+    void each_from_the_end(int threads, F work) const {
+        const int64_t pieces = all.size(), shares = threads > 1 ? threads : 1;
+        in_parallel(shares, total, threads, [&](int64_t s) {
+            for (int64_t p = pieces * (s + 1) / shares; p-- > pieces * s / shares;) work(p, all[p]);
+        });
+    }
 };
 
 struct BoundNumbers {
@@ -235,7 +245,7 @@ void bayeswell_gradient_norms(float* const* pointers, const int64_t* sizes, floa
     const Pieces pieces(sizes, arrays);
     auto work = decay != 0.0f ? gradient_norms<true> : gradient_norms<false>;
     std::vector<double> sums(2 * pieces.all.size(), 0.0);
-    pieces.each(threads, [&](int64_t index, Piece p) {
+    pieces.each_from_the_end(threads, [&](int64_t index, Piece p) {
         float* const* of = pointers + p.array;
         work(of[0], of[arrays], of[2 * arrays], decay, keep, gain, &sums[2 * index], p.first, p.last);
     });
