@@ -134,7 +134,9 @@ template <bool decays>
 void gradient_norms(const float* weights, const float* grads, const float* averages, float decay, float keep, float gain,
                     double* sums, int64_t first, int64_t last) {
     double of_grads = 0, of_averages = 0;
-    FOR_BLOCKS
+    // Long blocks: adding up the lanes of two sums takes as long as a short block itself.
+    for (int64_t at = first; at < last; at += 8 * BLOCK) {
+        const int64_t stop = at + 8 * BLOCK < last ? at + 8 * BLOCK : last;
         float part = 0, average = 0;
 #pragma omp simd reduction(+ : part, average)
         for (int64_t i = at; i < stop; ++i) {
