@@ -130,7 +130,7 @@ PARTS = {
     part.name: part
     for part in (
         *(Part(f"step/{net}", _steps(net), quick=True) for net in SMALL),
-        *(Part(f"step/{net}", _steps(net), 0.1) for net in LARGE),
+        *(Part(f"step/{net}", _steps(net), 0.3) for net in LARGE),
         *(Part(f"predict/{net}", _predictions(net), 0.4, quick=True) for net in SMALL),
         *(Part(f"predict/{net}", _predictions(net), 0.1) for net in LARGE),
         *(Part(f"average/{net}", _averages(net), quick=True) for net in SMALL),

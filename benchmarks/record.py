@@ -75,13 +75,16 @@ def ratio(part: Mapping[str, Any], case: str, over: str | None = None) -> Summar
 
 
 def _commit() -> str:
+    """The commit, and whether anything differs from it but what the benchmark itself writes."""
+    own = [f":(top,exclude)benchmarks/{name}" for name in ("results", "README.md")]
     try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--dirty"], cwd=FOLDER, capture_output=True, text=True, check=True
+        commit, changes = (
+            subprocess.run(["git", *words], cwd=FOLDER, capture_output=True, text=True, check=True).stdout.strip()
+            for words in (["describe", "--always"], ["status", "--porcelain", "--", ":(top)", *own])
         )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return done.stdout.strip()
+    return f"{commit}-dirty" if changes else commit
 
 
 def _cpu() -> str:
