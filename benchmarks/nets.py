@@ -74,7 +74,7 @@ NETS = {
     for net in (
         Net("lenet", "LeNet-5, 1x28x28, batch 100", "lenet5", (1, 28, 28), 100, 60_000),
         Net("mlp", "MLP 784-400-400-10, batch 128", "mlp", (1, 28, 28), 128, 60_000),
-        # Predictions of few images: so many take half a minute by some libraries.
+        # Predictions of few images, to keep a round short.
         Net("resnet", "ResNet-18, 3x32x32, batch 32", "resnet18", (3, 32, 32), 32, 50_000, predict_batch=8),
         Net(
             "lstm",

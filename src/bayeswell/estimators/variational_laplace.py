@@ -112,14 +112,15 @@ class VariationalLaplace:
         wanted = torch.is_grad_enabled()
         # The penalty is made of gradients, also where the caller wants none of the result.
         with torch.enable_grad():
-            if at is None or at.step % self.every == 0:
+            penalised = at is None or at.step % self.every == 0
+            if penalised:
                 outputs = self.forward(model, None, inputs, generator)
-                nll = likelihood.nll(outputs, targets).mean()
-                nll = nll + self.every * self._penalty(model, inputs, outputs, targets, likelihood, generator)
             else:
                 # One derivative is enough, by torch's own and faster layers.
                 outputs = model.call(model.layout.unflatten(model.posterior.mean_vector()), inputs)
-                nll = likelihood.nll(outputs, targets).mean()
+            nll = likelihood.nll(outputs, targets).mean()
+            if penalised:
+                nll = nll + self.every * self._penalty(model, inputs, outputs, targets, likelihood, generator)
         return Estimate(nll, outputs) if wanted else Estimate(nll.detach(), outputs.detach())
 
     def _penalty(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor, nn
 
 from ..errors import BayeswellError, DataError, DivergenceError
@@ -59,23 +57,14 @@ def require_finite_gradients(
     With ``skips`` the step itself leaves out gradients that overflowed (the loss scaling of 16-mixed).
     """
     gradients = {name: p.grad for name, p in named.items() if p.grad is not None}
-    norm = _total_norm(list(gradients.values()))
-    if not math.isfinite(norm):
+    norm = nn.utils.get_total_norm(list(gradients.values()))
+    if not bool(norm.isfinite()):
         if skips:
             return
         note = f"step {step}: the gradient of '{_culprit(assembly, gradients)}' is not finite; no step was taken"
         raise _with_state(DivergenceError(f"{note}; lower the learning rate, or set clip_norm"), assembly)
     if assembly.method.clip_norm is not None:
         nn.utils.clip_grads_with_norm_(list(named.values()), assembly.method.clip_norm, norm)
-
-
-def _total_norm(gradients: list[Tensor]) -> Tensor:
-    """The Euclidean norm of all gradients together."""
-    if all(g.is_cpu and g.dtype == torch.float32 and g.layout is torch.strided for g in gradients):
-        # A fraction of the time that torch's norms take, which look at one number at a time.
-        flat = [gradient.detach().reshape(-1) for gradient in gradients]
-        return torch.stack([torch.dot(one, one) for one in flat]).sum().sqrt() if flat else torch.zeros(())
-    return nn.utils.get_total_norm(gradients)
 
 
 def _with_state(error: BayeswellError, assembly: Assembly) -> BayeswellError:
