@@ -16,6 +16,7 @@ from torch.nn.utils import parametrizations
 
 import bayeswell as bw
 from bayeswell.errors import CompositionError
+from bayeswell.types import Step
 
 # ---------------------------------------------------------------------------------------------------------
 # Parts: every registered one, with more than its defaults where that matters. A new registry entry is
@@ -123,9 +124,9 @@ def passes(model: bw.BayesianModule, inputs: Any, count: int, seed: int) -> Tens
     """Outputs of ``count`` independent stochastic passes, each with its own weights, signs and noise."""
 
     def one_pass(_: Tensor) -> Tensor:
-        noise = model.estimator.noise(model, None)
+        noise = model.estimator.noise(model, Step(None))
         weights = None if noise is None else model.posterior.sample(noise)[0]
-        outputs: Tensor = model.estimator.forward(model, weights, inputs, None)
+        outputs: Tensor = model.estimator.forward(model, weights, Step(inputs))
         return outputs
 
     torch.manual_seed(seed)

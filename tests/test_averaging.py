@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 import bayeswell as bw
 from bayeswell.averaging import AVERAGING, HWA, SWA, SWAG, Bank, SWAGDiagonal, literal_variance
-from bayeswell.averaging.rows import FileRows
+from bayeswell.averaging.draw_store import FileRows
 from bayeswell.errors import CompositionError, DivergenceError, FileError, SettingError
 from bayeswell.posteriors import Delta, Empirical, EmpiricalPosterior, LowRank, MeanField
 from bayeswell.types import Collector, Progress

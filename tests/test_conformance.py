@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 import bayeswell as bw
+from bayeswell.types import Step
 from nets import (
     ESTIMATOR_CHOICES,
     ESTIMATOR_DEFAULTS,
@@ -218,7 +219,7 @@ def test_weight_sampling_averages_over_its_own_draws(antithetic: bool) -> None:
     estimator = {"name": "weight_sampling", "draws": 4, "antithetic": antithetic}
     model = generic(net, estimator=estimator)
     targets = torch.arange(5) % 3
-    noise = model.estimator.noise(model, bw.make_generator(34))
+    noise = model.estimator.noise(model, Step(None, generator=bw.make_generator(34)))
     assert noise is not None
     weights = model.posterior.sample(noise).detach()
     outputs = [model.call(model.layout.unflatten(row), x.double()) for row in weights]
@@ -363,7 +364,7 @@ def test_sampled_divergences_have_one_value_and_their_own_gradients(posterior: C
     """With l = log q(w) - log p(w) at the same draws w: total = path + d log q, score = l d log q (w held)."""
     torch.manual_seed(25)
     model = generic(nn.Linear(3, 2), posterior, estimator=estimator)
-    noise = model.estimator.noise(model, bw.make_generator(43))
+    noise = model.estimator.noise(model, Step(None, generator=bw.make_generator(43)))
     parameters = list(model.posterior.parameters())
     values, gradients = {}, {}
     for name in ("monte_carlo", "path_derivative", "score_function"):
@@ -634,7 +635,7 @@ def test_flipout_gives_each_example_one_draw_for_its_whole_sequence(time_first: 
     generator, passes = bw.make_generator(0), []
     with torch.no_grad():
         for _ in range(4000):
-            weights = model.posterior.sample(model.estimator.noise(model, generator))[0]
-            out = model.estimator.forward(model, weights, x, generator, examples=3)[..., 0]
+            weights = model.posterior.sample(model.estimator.noise(model, Step(None, generator=generator)))[0]
+            out = model.estimator.forward(model, weights, Step(x, torch.zeros(3), generator=generator))[..., 0]
             passes.append(out.mean(0 if time_first else 1))
     assert_covariance_close(torch.stack(passes), torch.eye(3, dtype=torch.float64), law="any")

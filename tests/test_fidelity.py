@@ -348,7 +348,7 @@ def assert_moments(result: Result, mean: Array, std: Array, mean_tolerance: floa
         ("ivon", {"stepper": {"name": "ivon", "lr": 0.1, "hess_init": 1.0, "beta2": 0.99},
                   "estimator": {"name": "weight_sampling", "draws": 4}}, 0.15, 0.15),
         # Nothing random in it: the optimum of MAP, and the curvature of a quadratic.
-        ("laplace", ADAM | {"finisher": {"name": "laplace", "structure": "diagonal"}}, 1e-3, 1e-6),
+        ("laplace", ADAM | {"post_hoc": {"name": "laplace", "structure": "diagonal"}}, 1e-3, 1e-6),
     ],
 )  # fmt: skip
 def test_mean_field_methods_find_the_conditional_stds(
@@ -376,7 +376,7 @@ def test_k_tied_finds_what_mean_field_does_where_its_rank_suffices() -> None:
         # Rank 2 = 3 - 1: the covariance less its smallest eigenvalue times I has no more.
         ("low-rank", ADAM | {"estimator": SigmaPoints()}, 0.02),
         ("bbb", ADAM | {"posterior": "full", "estimator": SigmaPoints()}, 0.02),
-        ("laplace", ADAM | {"finisher": {"name": "laplace", "structure": "full"}}, 1e-3),
+        ("laplace", ADAM | {"post_hoc": {"name": "laplace", "structure": "full"}}, 1e-3),
     ],
 )
 def test_joint_methods_find_the_exact_posterior(method: str, settings: dict[str, Any], tolerance: float) -> None:
@@ -445,7 +445,7 @@ def test_an_ensemble_has_no_spread_where_there_is_one_optimum() -> None:
     ("method", "settings", "mean_tolerance", "std_tolerance"),
     [
         ("bbb", ADAM | {"estimator": SigmaPoints()}, 0.02, 0.02),
-        ("laplace", ADAM | {"finisher": {"name": "laplace", "structure": "diagonal"}}, 1e-3, 1e-6),
+        ("laplace", ADAM | {"post_hoc": {"name": "laplace", "structure": "diagonal"}}, 1e-3, 1e-6),
         ("ivon", {"stepper": {"name": "ivon", "lr": 0.1, "hess_init": 1.0, "beta2": 0.99}}, 0.25, 0.2),
     ],
 )
@@ -702,9 +702,9 @@ def test_laplace_has_the_uncertainty_of_nuts_where_the_network_is_linear() -> No
     """
     reference = read_reference("regression")
     mean, std = torch.from_numpy(reference.mean), torch.from_numpy(reference.std)
-    finisher = {"name": "laplace", "structure": "full"}
+    post_hoc = {"name": "laplace", "structure": "full"}
     result = network_fit(
-        reference.problem, "laplace", epochs=2500, stepper={"name": "adam", "lr": 0.02}, finisher=finisher
+        reference.problem, "laplace", epochs=2500, stepper={"name": "adam", "lr": 0.02}, post_hoc=post_hoc
     )
     model, inputs = result.model, torch.from_numpy(reference.problem.test_inputs).float()
 

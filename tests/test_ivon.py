@@ -22,7 +22,7 @@ from bayeswell import native
 from bayeswell.errors import CompositionError, SettingError
 from bayeswell.optimizers import parameter_groups
 from bayeswell.optimizers.ivon import IVON, IVONOptimizer
-from bayeswell.types import BayesianModel
+from bayeswell.types import BayesianModel, Step
 from truths.arrays import Array
 from truths.linear_regression import LinearRegression
 
@@ -107,7 +107,7 @@ def test_the_gradient_of_log_std_is_prices_estimate_averaged_over_draws() -> Non
     """h^ = mean over draws of g eps / std, with g at the draw: what the update takes from `log_std.grad`."""
     model = small_model(estimator=bw.WeightSampling(draws=3))
     x, y = torch.randn(8, 3, dtype=torch.float64), torch.randint(0, 2, (8,))
-    noise = model.estimator.noise(model, bw.make_generator(4))
+    noise = model.estimator.noise(model, Step(None, generator=bw.make_generator(4)))
     assert noise is not None
     std = model.posterior.std_vector().detach()
     estimates, gradients = [], []
@@ -361,7 +361,7 @@ def test_other_posteriors_are_refused(posterior: str) -> None:
 
 def test_what_cannot_work_is_refused() -> None:
     net = nn.Linear(3, 2)
-    laplace = bw.bayesian(net, "mean_field", bw.Laplace(0.5))
+    laplace = bw.bayesian(net, "mean_field", bw.LaplacePrior(0.5))
     with pytest.raises(CompositionError, match="Gaussian prior"):
         build(laplace, 31)
     with pytest.raises(SettingError, match="dataset_size = 0"):

@@ -16,9 +16,9 @@ from torch.autograd.functional import hessian, jacobian
 
 import bayeswell as bw
 from bayeswell.errors import CompositionError, DataError, NetworkError, SettingError
-from bayeswell.finishing import FINISHERS, LaplaceApproximation, examples
-from bayeswell.finishing.kronecker import LayerCurvature
-from bayeswell.finishing.outputs import curvature_columns
+from bayeswell.post_hoc import POST_HOC, LaplaceApproximation, examples
+from bayeswell.post_hoc.kronecker import LayerCurvature
+from bayeswell.post_hoc.outputs import curvature_columns
 from nets import LAYERS, Recurrent, covariance_of
 from truths.linear_regression import LinearRegression
 
@@ -96,7 +96,7 @@ def test_diagonal_is_the_mean_field_optimum_of_linear_regression(temperature: fl
 
 def test_planted_bugs_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mean curvature without its N, and the prior's variance for its precision."""
-    module = "bayeswell.finishing.laplace"
+    module = "bayeswell.post_hoc.laplace"
     original = LaplaceApproximation.finish
 
     def without_n(self: Any, model: Any, likelihood: Any, batches: Any, dataset_size: int, generator: Any) -> Any:
@@ -476,7 +476,7 @@ def test_last_layer_saving_and_an_untouched_model(structure: str, tmp_path: Path
 )
 def test_bad_settings_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingError, match=words):
-        FINISHERS.resolve({"name": "laplace", **settings})
+        POST_HOC.resolve({"name": "laplace", **settings})
 
 
 def test_models_that_cannot_be_finished_are_refused() -> None:
@@ -485,7 +485,7 @@ def test_models_that_cannot_be_finished_are_refused() -> None:
     with pytest.raises(CompositionError, match="posterior 'mean_field' is not"):
         finish(bw.bayesian(net), bw.Categorical(), x, y)
     with pytest.raises(CompositionError, match="Gaussian prior"):
-        finish(bw.bayesian(net, "delta", bw.Laplace(0.4)), bw.Categorical(), x, y)
+        finish(bw.bayesian(net, "delta", bw.LaplacePrior(0.4)), bw.Categorical(), x, y)
     with pytest.raises(SettingError, match=r"3,000,000 weights takes 72,000\.0 GB"):
         LaplaceApproximation("full").check(bw.bayesian(nn.Linear(3000, 1000, bias=False), "delta"))
     grouped = bw.bayesian(nn.Conv2d(4, 4, 2, groups=2), "delta")
@@ -515,6 +515,6 @@ def test_data_that_cannot_be_used_are_refused(structure: str) -> None:
 def test_a_precision_that_is_not_positive_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     model = bw.bayesian(nn.Linear(3, 2), "delta")
     x, y = torch.randn(4, 3), torch.randint(0, 2, (4,))
-    monkeypatch.setattr("bayeswell.finishing.laplace._prior_precision", lambda model: torch.full((8,), -3.0).double())
+    monkeypatch.setattr("bayeswell.post_hoc.laplace._prior_precision", lambda model: torch.full((8,), -3.0).double())
     with pytest.raises(NetworkError, match="the precision of the network is not positive definite"):
         finish(model, bw.Categorical(), x, y, structure="full")

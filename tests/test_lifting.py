@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import bayeswell as bw
+from bayeswell.types import Step
 from nets import (
     LAYERS,
     NETS,
@@ -488,11 +489,13 @@ class Sums(nn.Module):
 def test_flipout_gives_the_draw_and_its_gradient_to_whoever_reads_a_weight() -> None:
     model = generic(Sums(), estimator="flipout")
     x, upstream = torch.randn(5, 3, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64)
-    noise = model.estimator.noise(model, bw.make_generator(61))
+    noise = model.estimator.noise(model, Step(None, generator=bw.make_generator(61)))
     mean, log_std = model.posterior.parameters()
 
     def outputs() -> Tensor:
-        return model.estimator.forward(model, model.posterior.sample(noise)[0], x, bw.make_generator(62))
+        return model.estimator.forward(
+            model, model.posterior.sample(noise)[0], Step(x, generator=bw.make_generator(62))
+        )
 
     # What is read: sum of m + s eps over the six weights (the biases come last).
     read = outputs()[:, 2]
@@ -582,13 +585,13 @@ def test_a_layer_called_twice_has_one_weight_in_a_pass(estimator: str) -> None:
 def test_flipout_signs_differ_between_examples_and_passes_but_not_between_positions() -> None:
     """Equal inputs tell: output signs alone would leave each unit with one distance from its mean."""
     model = generic(nn.Linear(4, 3, bias=False), estimator="flipout")
-    noise = model.estimator.noise(model, bw.make_generator(94))
+    noise = model.estimator.noise(model, Step(None, generator=bw.make_generator(94)))
     weights = model.posterior.sample(noise)[0].detach()
     x = torch.randn(1, 1, 4, dtype=torch.float64).expand(8, 6, 4)
     with torch.no_grad():
-        first = model.estimator.forward(model, weights, x, bw.make_generator(95))
-        same = model.estimator.forward(model, weights, x, bw.make_generator(95))
-        fresh = model.estimator.forward(model, weights, x, bw.make_generator(96))
+        first = model.estimator.forward(model, weights, Step(x, generator=bw.make_generator(95)))
+        same = model.estimator.forward(model, weights, Step(x, generator=bw.make_generator(95)))
+        fresh = model.estimator.forward(model, weights, Step(x, generator=bw.make_generator(96)))
     assert torch.equal(first, same)
     assert not torch.equal(first, fresh)
     torch.testing.assert_close(first, first[:, :1].expand_as(first))

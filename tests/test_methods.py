@@ -187,7 +187,7 @@ def test_cost_counts_passes() -> None:
         ({"stepper": "adm"}, ["unknown stepper 'adm'", "adam"]),
         ({"stepper": "sgld"}, ["sgld", "mean_field", "delta"]),
         ({"posterior": "delta", "stepper": "sgld"}, ["sgld", "bank"]),
-        ({"finisher": "laplace"}, ["laplace", "mean_field", "delta"]),
+        ({"post_hoc": "laplace"}, ["laplace", "mean_field", "delta"]),
         ({"stepper": "ivon", "posterior": "k_tied"}, ["ivon", "k_tied", "mean_field"]),
         ({"stepper": "ivon", "estimator": "flipout"}, ["ivon", "flipout", "weight_sampling"]),
         ({"stepper": "ivon", "prior": "laplace"}, ["ivon", "Gaussian prior"]),

@@ -24,6 +24,7 @@ from bayeswell.random import (
     replayable,
     standard_normal,
 )
+from bayeswell.types import Step
 from nets import lift
 
 LIKE = torch.zeros((), dtype=torch.float32)
@@ -511,7 +512,7 @@ def assert_rows_unrelated_briefly(rows: Tensor) -> None:
 def test_antithetic_draws_are_pairs_of_long_draws() -> None:
     """(draws, weights): the second half is minus the first, which is one draw from the generator."""
     model = lift(nn.Linear(200, 100), estimator={"name": "weight_sampling", "draws": 4, "antithetic": True})
-    noise = model.estimator.noise(model, make_generator(31))
+    noise = model.estimator.noise(model, Step(None, generator=make_generator(31)))
     assert noise is not None
     size = 200 * 100 + 100
     assert torch.equal(noise[2:], -noise[:2])

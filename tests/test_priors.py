@@ -137,7 +137,7 @@ def test_kaiming_and_xavier_are_the_stds_of_torch_init(layer: nn.Module) -> None
 def test_first_pattern_that_fits_wins_and_kinds_may_alternate() -> None:
     choices = {
         "b.*": {"name": "normal", "std": 0.3},
-        "*.bias": bw.Laplace(0.6),
+        "*.bias": bw.LaplacePrior(0.6),
         "b.weight": {"name": "normal", "std": 99.0},
         "*": {"name": "normal", "std": 1.9},
     }
@@ -218,7 +218,7 @@ def test_scale_mixture_is_felt_by_far_weights() -> None:
 @pytest.mark.parametrize("mean", [0.0, 1e-3, -2.5])
 def test_laplace_expectation_where_the_std_vanishes(mean: float, dtype: torch.dtype) -> None:
     """E|w| -> |m|, with finite slopes: sign(m) in the mean."""
-    density = bw.Laplace.density
+    density = bw.LaplacePrior.density
     means = torch.tensor([mean], dtype=dtype, requires_grad=True)
     stds = torch.tensor([1e-15], dtype=dtype, requires_grad=True)
     value = density.expected_log_prob(means, stds, torch.tensor(0.6, dtype=dtype))

@@ -25,7 +25,8 @@ from bayeswell import native
 from bayeswell.errors import DivergenceError, FileError, SettingError
 from bayeswell.random import LEAST_COUNTED, make_generator
 from bayeswell.registry import settings_of
-from bayeswell.samplers import PSGLD, SAMPLERS, SGHMC, SGLD, CyclicalSGLD, Sampler, SamplerPart
+from bayeswell.samplers import PSGLD, SAMPLERS, SGHMC, SGLD, CyclicalSGLD, Sampler
+from bayeswell.samplers.stepping import SamplerPart
 from bayeswell.types import Progress
 
 Z = 6.0

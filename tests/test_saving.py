@@ -44,7 +44,9 @@ def assert_same_predictions(model: bw.BayesianModule, saved: bw.Saved, inputs: T
 @pytest.mark.parametrize("posterior", TRAINABLE)
 def test_every_posterior_comes_back(posterior: str, tmp_path: Path, inputs: Tensor) -> None:
     settings = {"k_tied": {"rank": 3, "tie": ("0.*", "3.*")}, "low_rank": {"rank": 4}}.get(posterior, {})
-    model = shaken(bw.bayesian(network(), {"name": posterior, **settings}, {"0.*": "kaiming", "*": bw.Laplace(0.4)}))
+    model = shaken(
+        bw.bayesian(network(), {"name": posterior, **settings}, {"0.*": "kaiming", "*": bw.LaplacePrior(0.4)})
+    )
     bw.save(tmp_path / "model", model, "categorical")
     saved = bw.load(tmp_path / "model", network())
     assert_same_predictions(model, saved, inputs)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import bayeswell as bw
 from bayeswell.divergences import DIVERGENCES
 from bayeswell.gradients import Sharpness, ShiftedModel
-from bayeswell.types import Posterior
+from bayeswell.types import Posterior, Step
 
 CURVATURE = 2.7
 
@@ -207,10 +207,10 @@ def test_the_divergence_is_not_perturbed(posterior: str, divergence: str) -> Non
     terms = sharp(model, inputs, targets, generator=bw.make_generator(1))
     found = torch.autograd.grad(terms.total, list(model.posterior.parameters()))
 
-    offset = sharp._worst_neighbour(model, inputs, targets, None, bw.make_generator(1))
+    offset = sharp._worst_neighbour(model, Step(inputs, targets, generator=bw.make_generator(1)))
     assert float(offset.norm()) == pytest.approx(0.5, rel=1e-9)
     moved = objective.expected_nll(ShiftedModel(model, offset), inputs, targets, generator=bw.make_generator(1))
-    noise = model.estimator.noise(model, bw.make_generator(1))
+    noise = model.estimator.noise(model, Step(None, generator=bw.make_generator(1)))
     _, kl = DIVERGENCES.resolve(divergence)(model.posterior, model.prior, noise)
     expected = torch.autograd.grad(moved + 1.7 * kl / 7, list(model.posterior.parameters()))
     assert float(terms.kl) == pytest.approx(kl.item(), rel=1e-12)
@@ -245,7 +245,7 @@ def test_a_probe_finds_the_gradient_of_a_shift(estimator) -> None:
 def test_std_gradient_is_noise_times_the_gradient_at_the_worst_neighbour() -> None:
     start = torch.tensor([0.6, -1.1, 0.4], dtype=torch.float64)
     model = bw.bayesian(Identity(start), bw.MeanField(initial_std=0.3), "normal")
-    noise = model.estimator.noise(model, bw.make_generator(0))[0]
+    noise = model.estimator.noise(model, Step(None, generator=bw.make_generator(0)))[0]
     evaluate(model, Sharpness(0.2).wrap(objective_for(quadratic))).total.backward()
     drawn = start + 0.3 * noise
     gradient = CURVATURE * (drawn + 0.2 * drawn / drawn.norm())

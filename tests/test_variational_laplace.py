@@ -21,6 +21,7 @@ from scipy.linalg import hadamard
 from torch import Tensor, nn
 
 import bayeswell as bw
+from bayeswell.types import Step
 from test_linear_regression import (
     assert_reaches,
     lift,
@@ -237,7 +238,9 @@ def fisher_diagonal(model: bw.BayesianModule, x: Tensor, mean: Tensor, frozen_at
 
 def penalty(model: bw.BayesianModule, x: Tensor, y: Tensor, likelihood: Any, **named: Any) -> Tensor:
     """What the estimator adds to the NLL at the mean."""
-    estimate = model.estimator.expected_nll(model, None, x, y, likelihood, named.get("generator"), named.get("at"))
+    estimate = model.estimator.expected_nll(
+        model, None, Step(x, y, likelihood, named.get("generator"), named.get("at"))
+    )
     mean = model.posterior.mean_vector()
     return estimate.nll - likelihood.nll(outputs_at(model, x, mean), y).mean()
 

@@ -36,7 +36,7 @@ LEVELS: Mapping[int, tuple[str, ...]] = {
     ),
     1: ("datasets", "layers", "likelihoods", "metrics", "models", "persistence", "priors"),
     2: ("divergences", "estimators", "gradients", "optimizers", "posteriors", "samplers"),
-    3: ("averaging", "finishing", "lifting", "objectives"),
+    3: ("averaging", "lifting", "objectives", "post_hoc"),
     4: ("methods", "predictive"),
     5: ("training",),
     6: ("diagnostics",),

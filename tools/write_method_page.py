@@ -20,7 +20,7 @@ def parts_of(method: Method) -> str:
         "estimator": method.estimator,
         "stepper": method.stepper,
         "collector": method.collector,
-        "finisher": method.finisher,
+        "post_hoc": method.post_hoc,
         "dropout": method.dropout,
         "members": method.members if method.members > 1 else None,
         "prediction": method.prediction if method.prediction != "sampled" else None,
@@ -60,7 +60,7 @@ def page() -> str:
         "Samplers": bw.SAMPLERS,
         "Rates": bw.RATES,
         "Averaging": bw.AVERAGING,
-        "Finishers": bw.FINISHERS,
+        "Finishers": bw.POST_HOC,
     }
     for title, registry in registries.items():
         lines += ["", f"## {title}", "", "| name | what it is | paper |", "|---|---|---|"]

@@ -12,7 +12,6 @@ from .errors import (
     SettingError,
 )
 from .estimators import ESTIMATORS, Flipout, LocalReparameterization, VariationalLaplace, WeightSampling
-from .finishing import FINISHERS
 from .gradients import Sharpness
 from .lifting import BayesianModule, Description, Saved, bayesian, save
 from .likelihoods import LIKELIHOODS, Bernoulli, Categorical, Gaussian
@@ -20,10 +19,11 @@ from .methods import METHODS, Method, find_method, method_names
 from .models import MODELS, build_model, default_model
 from .objectives import ELBO
 from .optimizers import OPTIMIZERS, RATES
+from .post_hoc import POST_HOC
 from .posteriors import POSTERIORS, Delta, Full, KTied, LowRank, MatrixNormal, MeanField
 from .predictive import ClassPrediction, RealPrediction, predict
 from .predictive.predictor import Predictor, load
-from .priors import PRIORS, Kaiming, Laplace, Normal, ScaleMixture, Xavier
+from .priors import PRIORS, Kaiming, LaplacePrior, Normal, ScaleMixture, Xavier
 from .random import make_generator
 from .samplers import SAMPLERS
 from .schedules import KL_WEIGHTS, Geometric, LinearAnneal, Uniform
@@ -49,13 +49,13 @@ __all__ = [
     "DIVERGENCES",
     "ELBO",
     "ESTIMATORS",
-    "FINISHERS",
     "KL_WEIGHTS",
     "LIKELIHOODS",
     "METHODS",
     "MODELS",
     "OPTIMIZERS",
     "POSTERIORS",
+    "POST_HOC",
     "PRIORS",
     "RATES",
     "SAMPLERS",
@@ -83,7 +83,7 @@ __all__ = [
     "KTied",
     "Kaiming",
     "KeepBest",
-    "Laplace",
+    "LaplacePrior",
     "LinearAnneal",
     "LocalReparameterization",
     "LowRank",

@@ -1,35 +1,66 @@
-"""Names for parts: one registry for each axis.
+"""Names for parts: one registry for each axis, open to parts from outside the package.
 
-A part is a frozen dataclass whose fields are its settings. From a registry come the part's name in
-messages, files and tests, its summary (first line of the docstring) and its paper (the class attribute).
+A part is anything with the members that its axis asks for (``bayeswell.types`` has the protocols); most are frozen
+dataclasses whose fields are their settings. A *name* is needed only where a part is spoken of in text: on the command
+line, in TOML, in saved files. Names come from the package itself, from ``bayeswell.register(axis, Part)``, and from
+other installed packages, through the entry-point group ``bayeswell.parts`` (an entry is called ``axis.name``)::
+
+    [project.entry-points."bayeswell.parts"]
+    "likelihood.zero_inflated" = "my_package.likelihoods:ZeroInflated"
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar
 
 from .errors import SettingError, nearest
 
+GROUP = "bayeswell.parts"
+PartT = TypeVar("PartT")
 
-@runtime_checkable
-class Part(Protocol):
-    """What every registered part declares besides its settings."""
-
-    name: ClassVar[str]
-    paper: ClassVar[str]
-
-
-PartT = TypeVar("PartT", bound=Part)
+AXES: dict[str, Registry[Any]] = {}
+"""Every registry by the name of its axis, as far as its room has been imported."""
 
 
 class Registry(Generic[PartT]):
-    """The members of one axis, by name."""
+    """The members of one axis, by name.
 
-    def __init__(self, axis: str, *parts: type[PartT]) -> None:
+    ``requires`` are the members that an object must have to be taken; ``adapt`` makes parts of ordinary objects
+    (functions, torch's own classes), or returns None for what it does not know.
+    """
+
+    def __init__(
+        self,
+        axis: str,
+        *parts: type[PartT],
+        requires: Sequence[str] = (),
+        adapt: Callable[[Any], PartT | None] | None = None,
+    ) -> None:
         self.axis = axis
-        self._parts = {part.name: part for part in parts}
+        self.requires = tuple(requires)
+        self._adapt = adapt
+        self._parts: dict[str, type[PartT]] = {}
+        self._looked_outside = False
+        for part in parts:
+            self.register(part)
+        AXES[axis.lower().replace(" ", "_")] = self
+
+    def register(self, part: type[PartT]) -> type[PartT]:
+        """Give a class its name on this axis; the class comes back, so that this serves as a decorator too."""
+        name = getattr(part, "name", None)
+        if not isinstance(part, type) or not isinstance(name, str) or not name:
+            raise SettingError(
+                f"{self.axis}: {label_of(part)} cannot be registered; give a class with a class attribute `name`"
+            )
+        self._require_members(part)
+        known = self._parts.get(_key(name))
+        if known is not None and (known.__module__, known.__qualname__) != (part.__module__, part.__qualname__):
+            raise SettingError(f"{self.axis} '{name}' is taken by {known.__module__}.{known.__qualname__}")
+        self._parts[_key(name)] = part
+        return part
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._parts)
@@ -38,40 +69,101 @@ class Registry(Generic[PartT]):
         return len(self._parts)
 
     def __getitem__(self, name: str) -> type[PartT]:
-        key = name.replace("-", "_") if isinstance(name, str) else repr(name)
+        key = _key(name) if isinstance(name, str) else repr(name)
+        if key not in self._parts:
+            self._look_outside()
         if key not in self._parts:
             raise SettingError(f"unknown {self.axis} '{name}'; {nearest(key, self._parts)}")
         return self._parts[key]
 
-    def resolve(self, choice: str | Mapping[str, Any] | PartT) -> PartT:
-        """A part from its name, from ``{"name": ..., setting: value}``, or as it is."""
+    def resolve(self, choice: Any, outside: Sequence[type[Any]] = ()) -> PartT:
+        """A part from its name, from ``{"name": ..., setting: value}``, or from an object.
+
+        An object is taken if it has what the axis asks for, or if it is one of the ordinary objects that the axis
+        knows how to use. ``outside`` are classes whose names count too, here and now.
+        """
         if isinstance(choice, str):
-            return self._build(choice, {})
+            return self._build(choice, {}, outside)
         if isinstance(choice, Mapping):
             settings = dict(choice)
             if "name" not in settings:
                 raise SettingError(f"{self.axis}: a mapping needs the key 'name'; it has {sorted(settings)}")
-            return self._build(settings.pop("name"), settings)
-        if isinstance(choice, tuple(self._parts.values())):
-            return choice
-        raise SettingError(
-            f"{self.axis} = {choice!r} is neither a name, a mapping nor a {self.axis}; {nearest('', self)}"
-        )
+            return self._build(settings.pop("name"), settings, outside)
+        adapted = None if self._adapt is None else self._adapt(choice)
+        if adapted is not None:
+            return adapted
+        if isinstance(choice, type) and all(hasattr(choice, member) for member in ("name", *self.requires)):
+            return self._made(choice, label_of(choice), {})
+        if choice is None or isinstance(choice, int | float | list | tuple):
+            raise SettingError(
+                f"{self.axis} = {choice!r} is neither a name, a mapping nor a {self.axis}; {nearest('', self)}"
+            )
+        self._require_members(choice)
+        part: PartT = choice
+        return part
 
-    def _build(self, name: str, settings: Mapping[str, Any]) -> PartT:
-        part = self[name]
-        allowed = {field.name for field in dataclasses.fields(part)}  # type: ignore[arg-type]
-        for key in settings:
-            if key not in allowed:
-                raise SettingError(f"{self.axis} '{name}' has no setting '{key}'; {nearest(key, allowed)}")
-        return part(**settings)
+    def _require_members(self, part: Any) -> None:
+        missing = [member for member in self.requires if not hasattr(part, member)]
+        if missing:
+            lacks = ", ".join(f"`{member}`" for member in missing)
+            raise SettingError(
+                f"{self.axis} {label_of(part)} lacks {lacks}; what a part needs is in bayeswell.types; by name there "
+                f"are: {', '.join(sorted(self._parts))}"
+            )
+
+    def _build(self, name: str, settings: Mapping[str, Any], outside: Sequence[type[Any]]) -> PartT:
+        named = {_key(part.name): part for part in outside if isinstance(getattr(part, "name", None), str)}
+        part = named.get(_key(name)) if isinstance(name, str) else None
+        return self._made(self[name] if part is None else part, f"'{name}'", settings)
+
+    def _made(self, part: type[PartT], label: str, settings: Mapping[str, Any]) -> PartT:
+        if dataclasses.is_dataclass(part):
+            allowed = {field.name for field in dataclasses.fields(part) if field.init}
+            for key in settings:
+                if key not in allowed:
+                    raise SettingError(f"{self.axis} {label} has no setting '{key}'; {nearest(key, allowed)}")
+        try:
+            return part(**settings)
+        except TypeError as error:
+            raise SettingError(f"{self.axis} {label} cannot be made: {error}") from error
+
+    def _look_outside(self) -> None:
+        """Take in what other installed packages offer for this axis; asked for once, when a name is not known."""
+        if self._looked_outside:
+            return
+        self._looked_outside = True
+        prefix = f"{self.axis.lower().replace(' ', '_')}."
+        for entry in entry_points(group=GROUP):
+            if entry.name.startswith(prefix):
+                self.register(entry.load())
 
     def summaries(self) -> dict[str, tuple[str, str]]:
         """For every name: the one-line summary and the paper."""
-        return {name: ((part.__doc__ or "").splitlines()[0], part.paper) for name, part in self._parts.items()}
+        return {
+            name: ((part.__doc__ or "").strip().partition("\n")[0], getattr(part, "paper", ""))
+            for name, part in self._parts.items()
+        }
+
+
+def _key(name: str) -> str:
+    return name.replace("-", "_")
+
+
+def label_of(part: Any) -> str:
+    """What to call a part in a message: its name, or that of its class or function."""
+    name = getattr(part, "name", None)
+    if isinstance(name, str):
+        return f"'{name}'"
+    return getattr(part, "__name__", None) or type(part).__name__
 
 
 def settings_of(part: Any) -> dict[str, Any]:
     """A part as plain JSON-ready data: its name and settings; the inverse of ``Registry.resolve``."""
-    values = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
-    return {"name": part.name, **values}
+    name = getattr(part, "name", None)
+    if not isinstance(name, str) or not dataclasses.is_dataclass(part) or isinstance(part, type):
+        raise SettingError(
+            f"{label_of(part)} cannot be written down: it has no name and settings; make it a dataclass with a class "
+            "attribute `name`, and register it with bayeswell.register(axis, Class)"
+        )
+    values = {field.name: getattr(part, field.name) for field in dataclasses.fields(part) if field.init}
+    return {"name": name, **values}

@@ -8,22 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from .errors import SettingError, require_between
 from .registry import Registry
-from .types import Progress
-
-
-class KLWeight(Protocol):
-    """A factor on the KL term that depends on progress."""
-
-    name: ClassVar[str]
-    paper: ClassVar[str]
-
-    def __call__(self, at: Progress) -> float:
-        """The factor M pi_i for this batch."""
-        ...
+from .types import KLWeight, Progress
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 
 from bayeswell.errors import SettingError
 from bayeswell.experiments import build_method, merged, parse_settings, parse_value
-from bayeswell.experiments.choices import as_data_choice
+from bayeswell.experiments.config_parsing import as_data_choice
 from bayeswell.methods import find_method
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..errors import BayeswellWarning, CompositionError, SettingError, require_count
 from ..posteriors import Empirical, EmpiricalPosterior
 from ..types import POINT, BayesianModel, Collector, Posterior, PosteriorPart, Progress
-from .rows import FileRows, MemoryRows, RowFormat, Rows, TemporaryRows
+from .draw_store import FileRows, MemoryRows, RowFormat, Rows, TemporaryRows
 from .running import require_finite, trained_parameters
 
 _WEIGHTS = "weights"

@@ -14,10 +14,10 @@ from .screen import new_table, plain, show, show_json
 
 PARTS = (
     "posterior", "prior", "estimator", "divergence", "kl_weight", "temperature", "stepper", "std_multiplier", "rate",
-    "plateau", "alternate", "clip_norm", "sharpness", "collector", "finisher", "dropout", "members", "means",
+    "plateau", "alternate", "clip_norm", "sharpness", "collector", "post_hoc", "dropout", "members", "means",
     "prediction",
 )  # fmt: skip
-TOLD = ("posterior", "estimator", "stepper", "sharpness", "collector", "finisher", "dropout", "members", "prediction")
+TOLD = ("posterior", "estimator", "stepper", "sharpness", "collector", "post_hoc", "dropout", "members", "prediction")
 USUAL = {"estimator": "weight_sampling", "members": 1, "prediction": "sampled"}
 
 METHODS_HELP = """List the methods, each with its parts, its cost and its paper; or one of them in full.
@@ -167,7 +167,7 @@ def models(
 
 def _size_of(data: str) -> tuple[tuple[int, ...], int, int | None]:
     from ..datasets import load_data
-    from ..experiments.choices import as_data_choice
+    from ..experiments.config_parsing import as_data_choice
 
     found = load_data(as_data_choice("data", data))
     return found.input_shape, found.outputs, found.vocabulary

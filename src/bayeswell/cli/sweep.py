@@ -293,7 +293,7 @@ def _judgeable(experiment: Experiment, metric: str, ranges: Any) -> Experiment:
 def _try(experiment: Experiment, settings: Mapping[str, Any]) -> None:
     """Build all that a trial with these settings would train, and let it go again."""
     from ..errors import BayeswellError, SettingError
-    from ..experiments.rehearsing import rehearse
+    from ..experiments.dry_run import rehearse
 
     try:
         rehearse({experiment.method_part.name: experiment})

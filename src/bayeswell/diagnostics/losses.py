@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..errors import DataError, NetworkError, require_count
 from ..lifting import BayesianModule
+from ..likelihoods import check_targets
 from ..predictive.accumulate import widened
 from ..predictive.contracts import require_tensor
 from ..predictive.inputs import as_targets, cut_into_batches, home_of
@@ -66,7 +67,7 @@ class DataLoss:
         outputs = require_tensor(self.model.call(tensors, batch.on(self.home.device)))
         targets = self.targets[batch.start : batch.stop]
         if not self._checked:
-            self.likelihood.check(targets, outputs)
+            check_targets(self.likelihood, targets, outputs)
             self._checked = True
         total = self.likelihood.nll(widened(outputs), targets).sum()
         if not bool(total.isfinite()):

@@ -7,27 +7,18 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import require_count
 from ..random import random_signs, standard_normal
 from ..tree import Site
-from ..types import (
-    FACTORISED,
-    WEIGHT_SAMPLE,
-    BayesianModel,
-    Estimate,
-    Inputs,
-    Likelihood,
-    LinearLayer,
-    Progress,
-)
+from ..types import FACTORISED, WEIGHT_SAMPLE, BayesianModel, Estimator, ExpectedNLL, LinearLayer, Step
 from .by_layer import example_signs_shape, first_axis, replaced_forwards, unused_site
 from .sampling import average_nll
 
 
 @dataclass(frozen=True)
-class Flipout:
+class Flipout(Estimator):
     """y = op(x, mean) + op(x * R, std * E) * Q with one E for the batch and signs R, Q for each example.
 
     Signs are constant over positions, and over repeated calls of a layer in one pass, so each example sees
@@ -46,19 +37,12 @@ class Flipout:
     def __post_init__(self) -> None:
         require_count("flipout", "draws", self.draws)
 
-    def noise(self, model: BayesianModel, generator: torch.Generator | None) -> Tensor | None:
+    def noise(self, model: BayesianModel, step: Step) -> Tensor | None:
         """(draws, P): the shared perturbation E."""
         like = model.posterior.like()
-        return standard_normal((self.draws, model.posterior.noise_size), like=like, generator=generator)
+        return standard_normal((self.draws, model.posterior.noise_size), like=like, generator=step.generator)
 
-    def forward(
-        self,
-        model: BayesianModel,
-        weights: Tensor | None,
-        inputs: Inputs,
-        generator: torch.Generator | None,
-        examples: int | None = None,
-    ) -> Any:
+    def forward(self, model: BayesianModel, weights: Tensor | None, step: Step) -> Any:
         """One pass with fresh signs around one weight draw."""
         assert weights is not None
         mean = model.posterior.mean_vector()
@@ -68,14 +52,14 @@ class Flipout:
         # derivative of a view among many is as long as all of them.
         drawn, replaced = model.layout.unflatten(weights), {layer.weight for layer in layers}
         drawn |= {name: means[name] + offsets[name] for name in means if name not in replaced}
-        count = first_axis(inputs) if examples is None else examples
+        count = first_axis(step.inputs) if step.examples is None else step.examples
         signs: dict[tuple[str, tuple[int, ...]], Tensor] = {}
 
         def signs_for(layer: LinearLayer, side: str, x: Tensor, channels: int) -> Tensor:
             shape = example_signs_shape(layer, x, channels, count)
             key = (f"{layer.name}/{side}", (math.prod(shape), channels))
             if key not in signs:
-                signs[key] = random_signs(shape, like=x, generator=generator)
+                signs[key] = random_signs(shape, like=x, generator=step.generator)
             return signs[key].view(shape)
 
         def flipped(layer: LinearLayer, x: Tensor, *extra: Any, **named: Any) -> Tensor:
@@ -87,20 +71,11 @@ class Flipout:
             return torch.addcmul(mean_part, offset_part, signs_for(layer, "out", mean_part, mean_part.shape[axis]))
 
         with replaced_forwards(layers, flipped):
-            return model.call(drawn, inputs)
+            return model.call(drawn, step.inputs)
 
-    def expected_nll(
-        self,
-        model: BayesianModel,
-        weights: Tensor | None,
-        inputs: Inputs,
-        targets: Tensor,
-        likelihood: Likelihood,
-        generator: torch.Generator | None,
-        at: Progress | None,
-    ) -> Estimate:
+    def expected_nll(self, model: BayesianModel, weights: Tensor | None, step: Step) -> ExpectedNLL:
         """The mean over the draws."""
-        return average_nll(self, model, weights, inputs, targets, likelihood, generator, self.draws)
+        return average_nll(self, model, weights, step, self.draws)
 
     def explain(self, model: BayesianModel, site: Site) -> str:
         """For ``describe()``."""
@@ -110,10 +85,6 @@ class Flipout:
             if site.name == layer.bias:
                 return "weight_sampling (bias, shared by the batch)"
         return unused_site(site)
-
-    def cautions(self, net: nn.Module) -> list[str]:
-        """None."""
-        return []
 
     @property
     def cost(self) -> float:

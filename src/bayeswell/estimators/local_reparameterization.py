@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import NetworkError, require_count
 from ..native import transformed
 from ..random import standard_normal
 from ..tree import Site
-from ..types import FACTORISED, BayesianModel, Estimate, Inputs, Likelihood, LinearLayer, Progress
+from ..types import FACTORISED, BayesianModel, Estimator, ExpectedNLL, Inputs, LinearLayer, Step
 from .by_layer import LayerForward, any_nan, linear_names, replaced_forwards, unused_site
 from .sampling import average_nll
 
 
 @dataclass(frozen=True)
-class LocalReparameterization:
+class LocalReparameterization(Estimator):
     """a = op(x, mean) + sqrt(op(x^2, std^2)) * zeta, with zeta drawn for each example, unit and position.
 
     Exact for dense layers: each example sees the law of its own weight draw. An approximation where a weight
@@ -38,7 +38,7 @@ class LocalReparameterization:
     def __post_init__(self) -> None:
         require_count("local_reparameterization", "draws", self.draws)
 
-    def noise(self, model: BayesianModel, generator: torch.Generator | None) -> Tensor | None:
+    def noise(self, model: BayesianModel, step: Step) -> Tensor | None:
         """Noise for the sites that fall back to weight sampling, zero elsewhere; None if there are none."""
         taken = linear_names(model)
         rest = [site.name for site in model.layout.sites if site.name not in taken]
@@ -48,17 +48,10 @@ class LocalReparameterization:
         noise = like.new_zeros(self.draws, model.layout.size)
         for name in rest:
             piece = noise[:, model.layout.slices[name]]
-            piece.copy_(standard_normal(piece.shape, like=like, generator=generator))
+            piece.copy_(standard_normal(piece.shape, like=like, generator=step.generator))
         return noise
 
-    def forward(
-        self,
-        model: BayesianModel,
-        weights: Tensor | None,
-        inputs: Inputs,
-        generator: torch.Generator | None,
-        examples: int | None = None,
-    ) -> Any:
+    def forward(self, model: BayesianModel, weights: Tensor | None, step: Step) -> Any:
         """One pass with fresh pre-activation noise."""
         layout = model.layout
         means = layout.unflatten(model.posterior.mean_vector() if weights is None else weights)
@@ -72,15 +65,15 @@ class LocalReparameterization:
             bias_variance = variances[layer.bias] if layer.bias else None
             mean = layer.op(x, means[layer.weight], bias, *extra, **named)
             variance = layer.op(x.square(), variances[layer.weight], bias_variance, *extra, **named)
-            noise = standard_normal(mean.shape, like=mean, generator=generator)
+            noise = standard_normal(mean.shape, like=mean, generator=step.generator)
             return _local_draw(mean, variance, noise)
 
         # A weight that someone reads past its layer's forward would be used without noise: NaN tells.
         nothing = model.posterior.like().new_full((), float("nan"))
         unreadable = {name: nothing.expand(means[name].shape) for name in linear_names(model)}
         with replaced_forwards(layers, pre_activation):
-            outputs = model.call({**means, **unreadable}, inputs)
-        if any_nan(outputs) and not any_nan(_at_readable_weights(model, means, layers, pre_activation, inputs)):
+            outputs = model.call({**means, **unreadable}, step.inputs)
+        if any_nan(outputs) and not any_nan(_at_readable_weights(model, means, layers, pre_activation, step.inputs)):
             suspects = sorted(silent) or sorted(layer.name for layer in layers)
             raise NetworkError(
                 f"local_reparameterization: weights of {suspects} are read outside their layer's forward; "
@@ -88,18 +81,9 @@ class LocalReparameterization:
             )
         return outputs
 
-    def expected_nll(
-        self,
-        model: BayesianModel,
-        weights: Tensor | None,
-        inputs: Inputs,
-        targets: Tensor,
-        likelihood: Likelihood,
-        generator: torch.Generator | None,
-        at: Progress | None,
-    ) -> Estimate:
+    def expected_nll(self, model: BayesianModel, weights: Tensor | None, step: Step) -> ExpectedNLL:
         """The mean over the draws."""
-        return average_nll(self, model, weights, inputs, targets, likelihood, generator, self.draws)
+        return average_nll(self, model, weights, step, self.draws)
 
     def explain(self, model: BayesianModel, site: Site) -> str:
         """For ``describe()``."""
@@ -107,10 +91,6 @@ class LocalReparameterization:
             if site.name in (layer.weight, layer.bias):
                 return self.name if layer.spatial_dims == 0 else f"{self.name} (approximate: positions independent)"
         return unused_site(site)
-
-    def cautions(self, net: nn.Module) -> list[str]:
-        """None: ``describe()`` names the approximation site by site."""
-        return []
 
     @property
     def cost(self) -> float:

@@ -16,7 +16,7 @@ from ..layers import convolve, kept_statistics, shape_of
 from ..native import transformed
 from ..random import random_signs
 from ..tree import Site
-from ..types import FACTORISED, BayesianModel, Estimate, Inputs, Likelihood, LinearLayer, Progress
+from ..types import FACTORISED, BayesianModel, Estimator, ExpectedNLL, Inputs, LinearLayer, Step
 from .by_layer import replaced_forwards
 
 _LEAST_EXAMPLES = 2
@@ -30,7 +30,7 @@ _PIECEWISE_LINEAR = (
 
 
 @dataclass(frozen=True)
-class VariationalLaplace:
+class VariationalLaplace(Estimator):
     """E_q[NLL] ~ NLL at the mean + 1/2 sum_l std_l^2 F_l, with a curvature F of the mean NLL (eq. 30).
 
     For a batch of S examples and g = d/dmean sum_n -log p(y_n given x_n, mean) at targets y drawn from the
@@ -67,18 +67,13 @@ class VariationalLaplace:
         require_count("variational_laplace", "every", self.every)
         require_between("variational_laplace", "fraction", self.fraction, 0, 1, open_low=True)
 
-    def noise(self, model: BayesianModel, generator: torch.Generator | None) -> Tensor | None:
-        """No weight is ever drawn."""
-        return None
+    @property
+    def likelihood_needs(self) -> frozenset[str]:
+        """What the curvature is made of."""
+        needs = {"fisher_labels": {"sample_targets"}, "fisher_reparameterised": {"curvature_root"}}
+        return frozenset(needs.get(self.curvature, ()))
 
-    def forward(
-        self,
-        model: BayesianModel,
-        weights: Tensor | None,
-        inputs: Inputs,
-        generator: torch.Generator | None,
-        examples: int | None = None,
-    ) -> Any:
+    def forward(self, model: BayesianModel, weights: Tensor | None, step: Step) -> Any:
         """The network at the posterior mean, such that it can be differentiated twice."""
         shapes = {name: shape_of(layer.module) for name, layer in model.linear_layers.items()}
         convolutions = [layer for name, layer in model.linear_layers.items() if shapes[name] is not None]
@@ -94,19 +89,11 @@ class VariationalLaplace:
 
         # The fused attention kernels have no second derivative.
         with sdpa_kernel(SDPBackend.MATH), replaced_forwards(convolutions, twice_differentiable):
-            return model.call(model.layout.unflatten(model.posterior.mean_vector()), inputs)
+            return model.call(model.layout.unflatten(model.posterior.mean_vector()), step.inputs)
 
-    def expected_nll(
-        self,
-        model: BayesianModel,
-        weights: Tensor | None,
-        inputs: Inputs,
-        targets: Tensor,
-        likelihood: Likelihood,
-        generator: torch.Generator | None,
-        at: Progress | None,
-    ) -> Estimate:
+    def expected_nll(self, model: BayesianModel, weights: Tensor | None, step: Step) -> ExpectedNLL:
         """NLL at the mean plus the curvature penalty where this step has one."""
+        at = step.at
         if self.every > 1 and at is None:
             raise SettingError("variational_laplace: every > 1 needs the step number: pass at=Progress(step=...)")
         wanted = torch.is_grad_enabled()
@@ -114,43 +101,44 @@ class VariationalLaplace:
         with torch.enable_grad():
             penalised = at is None or at.step % self.every == 0
             if penalised:
-                outputs = self.forward(model, None, inputs, generator)
+                outputs = self.forward(model, None, step)
             else:
                 # One derivative is enough, by torch's own and faster layers.
-                outputs = model.call(model.layout.unflatten(model.posterior.mean_vector()), inputs)
-            nll = likelihood.nll(outputs, targets).mean()
+                outputs = model.call(model.layout.unflatten(model.posterior.mean_vector()), step.inputs)
+            nll = step.nll(outputs)
             if penalised:
-                nll = nll + self.every * self._penalty(model, inputs, outputs, targets, likelihood, generator)
-        return Estimate(nll, outputs) if wanted else Estimate(nll.detach(), outputs.detach())
+                nll = nll + self.every * self._penalty(model, outputs, step)
+        return ExpectedNLL(nll, outputs) if wanted else ExpectedNLL(nll.detach(), outputs.detach())
 
-    def _penalty(
-        self,
-        model: BayesianModel,
-        inputs: Inputs,
-        outputs: Tensor,
-        targets: Tensor,
-        likelihood: Likelihood,
-        generator: torch.Generator | None,
-    ) -> Tensor:
-        count = max(math.ceil(self.fraction * len(targets)), min(len(targets), _LEAST_EXAMPLES))
-        if count < len(targets):
+    def _penalty(self, model: BayesianModel, outputs: Tensor, step: Step) -> Tensor:
+        assert step.targets is not None
+        likelihood: Any = step.likelihood
+        size = len(step.targets)
+        count = max(math.ceil(self.fraction * size), min(size, _LEAST_EXAMPLES))
+        if count < size:
+            weights = None if step.weights is None else step.weights[:count]
+            step = Step(_first(step.inputs, count), step.targets[:count], likelihood, step.generator, step.at, weights)
             with kept_statistics(model.net):
-                outputs, targets = self.forward(model, None, _first(inputs, count), generator), targets[:count]
+                outputs = self.forward(model, None, step)
         mean = model.posterior.mean_vector()
         if self.curvature == "hessian":
             std = model.posterior.std_vector()
-            direction = std * random_signs(std.shape, like=std, generator=generator)
-            (gradient,) = torch.autograd.grad(likelihood.nll(outputs, targets).mean(), mean, create_graph=True)
+            direction = std * random_signs(std.shape, like=std, generator=step.generator)
+            (gradient,) = torch.autograd.grad(step.nll(outputs), mean, create_graph=True)
             (product,) = torch.autograd.grad((gradient * direction).sum(), mean, create_graph=True)
             return 0.5 * (product * direction).sum()
         if self.curvature == "fisher_labels":
-            sampled = likelihood.sample_targets(outputs.detach(), generator)
-            total = likelihood.nll(outputs, sampled).sum()
+            sampled = likelihood.sample_targets(outputs.detach(), step.generator)
+            losses = likelihood.nll(outputs, sampled)
+            # Scores of different examples are independent: each counts by the root of its weight, squared below.
+            total = losses.sum() if step.weights is None else (step.weights.sqrt() * losses).sum()
             (gradient,) = torch.autograd.grad(total, mean, create_graph=True)
         else:
-            root = likelihood.curvature_root(outputs, generator)
+            root = likelihood.curvature_root(outputs, step.generator)
+            if step.weights is not None:
+                root = root * step.weights.sqrt().view(-1, *[1] * (root.dim() - 1))
             (gradient,) = torch.autograd.grad(outputs, mean, grad_outputs=root, create_graph=True)
-        return 0.5 / len(targets) * model.posterior.scaled_square_sum(gradient)
+        return 0.5 / count * model.posterior.scaled_square_sum(gradient)
 
     def explain(self, model: BayesianModel, site: Site) -> str:
         """For ``describe()``."""

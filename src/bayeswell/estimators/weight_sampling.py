@@ -6,17 +6,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import SettingError, require_count
 from ..random import standard_normal
-from ..tree import Site
-from ..types import WEIGHT_SAMPLE, BayesianModel, Estimate, Inputs, Likelihood, Progress
+from ..types import WEIGHT_SAMPLE, BayesianModel, Estimator, ExpectedNLL, Step
 from .sampling import average_nll
 
 
 @dataclass(frozen=True)
-class WeightSampling:
+class WeightSampling(Estimator):
     """E_q[NLL] ~ mean over draws of NLL(w), w = mean + std * noise, the noise shared by the batch.
 
     Works with every posterior and every layer. ``antithetic`` draws come in pairs +noise and -noise: terms of
@@ -36,46 +35,22 @@ class WeightSampling:
         if self.antithetic and self.draws % 2:
             raise SettingError(f"weight_sampling: draws = {self.draws}; antithetic pairs need an even number")
 
-    def noise(self, model: BayesianModel, generator: torch.Generator | None) -> Tensor | None:
+    def noise(self, model: BayesianModel, step: Step) -> Tensor | None:
         """(draws, noise_size), the second half minus the first if antithetic."""
         size, like = model.posterior.noise_size, model.posterior.like()
         if not self.antithetic:
-            return standard_normal((self.draws, size), like=like, generator=generator)
-        half = standard_normal((self.draws // 2, size), like=like, generator=generator)
+            return standard_normal((self.draws, size), like=like, generator=step.generator)
+        half = standard_normal((self.draws // 2, size), like=like, generator=step.generator)
         return torch.cat([half, -half])
 
-    def forward(
-        self,
-        model: BayesianModel,
-        weights: Tensor | None,
-        inputs: Inputs,
-        generator: torch.Generator | None,
-        examples: int | None = None,
-    ) -> Any:
+    def forward(self, model: BayesianModel, weights: Tensor | None, step: Step) -> Any:
         """The network at one weight draw."""
         assert weights is not None
-        return model.call(model.layout.unflatten(weights), inputs)
+        return model.call(model.layout.unflatten(weights), step.inputs)
 
-    def expected_nll(
-        self,
-        model: BayesianModel,
-        weights: Tensor | None,
-        inputs: Inputs,
-        targets: Tensor,
-        likelihood: Likelihood,
-        generator: torch.Generator | None,
-        at: Progress | None,
-    ) -> Estimate:
+    def expected_nll(self, model: BayesianModel, weights: Tensor | None, step: Step) -> ExpectedNLL:
         """The mean over the draws."""
-        return average_nll(self, model, weights, inputs, targets, likelihood, generator, self.draws)
-
-    def explain(self, model: BayesianModel, site: Site) -> str:
-        """For ``describe()``."""
-        return "weight_sampling"
-
-    def cautions(self, net: nn.Module) -> list[str]:
-        """None."""
-        return []
+        return average_nll(self, model, weights, step, self.draws)
 
     @property
     def cost(self) -> float:

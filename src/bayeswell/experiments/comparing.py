@@ -10,9 +10,9 @@ from ..errors import BayeswellError, SettingError
 from ..metrics.estimates import estimate_over_seeds
 from ..persistence import write_document
 from ..training import Interrupted
+from .dry_run import rehearse
 from .experiment import Experiment
-from .places import path_of, place_in
-from .rehearsing import rehearse
+from .paths import path_of, place_in
 from .running import RunFailed, finished_result, run
 
 COMPARISON = "comparison.json"

@@ -18,11 +18,11 @@ from ..persistence.manifest import MANIFEST
 from ..predictive import ClassPrediction
 from ..predictive.predictor import Predictor, load
 from ..training.run_folder import CONFIG, MODEL
-from .choices import as_data_choice
+from .config_parsing import as_data_choice
 from .data_card import NAME, DataCard
 from .experiment import Experiment
 from .measuring import as_json, ood_scores, prediction_scores
-from .places import path_of, run_config
+from .paths import path_of, run_config
 from .problem import load_ood
 
 BATCH = 1000

@@ -15,7 +15,7 @@ from ..likelihoods import LIKELIHOODS
 from ..methods import Method
 from ..models import MODELS
 from ..training import Devices, KeepBest, usual_batch_size
-from .choices import Choice, as_choice, as_data_choice, build_method, merged, nested
+from .config_parsing import Choice, as_choice, as_data_choice, build_method, merged, nested
 
 _WORKERS = 256
 

@@ -34,7 +34,7 @@ from .experiment import Experiment
 from .inspected_examples import class_examples, real_examples
 from .inspected_posterior import posterior_records
 from .measuring import ECE_BINS, raw_mean_and_std
-from .places import path_of
+from .paths import path_of
 from .problem import load_problem
 from .running import experiment_of
 

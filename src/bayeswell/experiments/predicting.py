@@ -22,7 +22,7 @@ from ..training.run_folder import CONFIG
 from .data_card import DataCard
 from .evaluating import BATCH, load_model
 from .measuring import raw_mean_and_std, raw_std
-from .places import path_of
+from .paths import path_of
 
 _TABLES = frozenset({".csv", ".tsv", ".txt"})
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")

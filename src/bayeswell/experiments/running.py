@@ -20,9 +20,9 @@ from .data_card import DataCard
 from .evaluating import scores_of
 from .experiment import Experiment
 from .loggers import Watchers
-from .places import path_of, run_config
+from .paths import path_of, run_config
 from .problem import Problem, load_problem, training_data
-from .tracing import Traces
+from .run_records import Traces
 
 FORMAT = 1
 _PARTS = frozenset({"format", "test", "cost", "chains", "time"})

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import CompositionError, SettingError, nearest, require_between
 from ..layers import kept_statistics
 from ..random import replayable
-from ..types import FACTORISED, BayesianModel, Inputs, Objective, Posterior, Progress, Terms
+from ..types import FACTORISED, BayesianModel, Objective, Posterior, Step, Terms
 from .shifted import ShiftedModel
 
 _GEOMETRIES = ("identity", "mean_over_std")
@@ -71,7 +71,7 @@ class Sharpness:
         return direction * torch.where(length > 0, self.rho / length, torch.zeros_like(length))
 
 
-class SharpObjective(nn.Module):
+class SharpObjective(Objective):
     """An objective evaluated at the worst neighbour of the weights."""
 
     def __init__(self, objective: Objective, sharpness: Sharpness) -> None:
@@ -79,45 +79,21 @@ class SharpObjective(nn.Module):
         self.objective = objective
         self.sharpness = sharpness
 
-    def forward(
-        self,
-        model: BayesianModel,
-        inputs: Inputs,
-        targets: Tensor,
-        *,
-        at: Progress | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Terms:
+    def terms(self, model: BayesianModel, step: Step) -> Terms:
         """The terms at w + e; ``nll`` and ``outputs`` too are those of the perturbed pass."""
         self.sharpness.check(model)
         if self.sharpness.rho == 0:
-            return self.objective(model, inputs, targets, at=at, generator=generator)
-        offset = self._worst_neighbour(model, inputs, targets, at, generator)
+            return self.objective.terms(model, step)
+        offset = self._worst_neighbour(model, step)
         with kept_statistics(model.net):
-            return self.objective(ShiftedModel(model, offset), inputs, targets, at=at, generator=generator)
+            return self.objective.terms(ShiftedModel(model, offset), step)
 
-    def expected_nll(
-        self,
-        model: BayesianModel,
-        inputs: Inputs,
-        targets: Tensor,
-        *,
-        at: Progress | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
+    def nll(self, model: BayesianModel, step: Step) -> Tensor:
         """The NLL without perturbation."""
-        return self.objective.expected_nll(model, inputs, targets, at=at, generator=generator)
+        return self.objective.nll(model, step)
 
-    def _worst_neighbour(
-        self,
-        model: BayesianModel,
-        inputs: Inputs,
-        targets: Tensor,
-        at: Progress | None,
-        generator: torch.Generator | None,
-    ) -> Tensor:
+    def _worst_neighbour(self, model: BayesianModel, step: Step) -> Tensor:
         probe = ShiftedModel(model, None)  # whose gradient touches that of no parameter
-        with replayable(generator, model.posterior.like().device), torch.enable_grad():
-            nll = self.objective.expected_nll(probe, inputs, targets, at=at, generator=generator)
-            gradient = probe.posterior.slope(nll)
+        with replayable(step.generator, model.posterior.like().device), torch.enable_grad():
+            gradient = probe.posterior.slope(self.objective.nll(probe, step))
         return self.sharpness.ascent(gradient, model.posterior)

@@ -20,7 +20,7 @@ from ..layers import find_linear_layers, without_fused_attention
 from ..posteriors import POSTERIORS, EmpiricalPosterior
 from ..priors import FlatPrior, PriorChoice, lay_out
 from ..random import derived_generator
-from ..types import POINT, PREDICTIONS, SAMPLED, Estimator, Inputs, Posterior, PosteriorPart
+from ..types import POINT, PREDICTIONS, SAMPLED, Estimator, Inputs, Posterior, PosteriorPart, Step
 from .description import Description, Row
 from .dropout import DrawnDropout, draw_masks
 from .stacked import Stack, find_stack
@@ -65,9 +65,10 @@ class BayesianModule(nn.Module):
         inputs = _pack(args, kwargs)
         if not self.training:
             return self.call(self.layout.unflatten(self.posterior.mean_vector()), inputs)
-        noise = self.estimator.noise(self, None)
+        step = Step(inputs)
+        noise = self.estimator.noise(self, step)
         weights = None if noise is None else self.posterior.sample(noise)[0]
-        return self.estimator.forward(self, weights, inputs, None)
+        return self.estimator.forward(self, weights, step)
 
     def call(self, weights: Mapping[str, Tensor], inputs: Inputs) -> Any:
         """The network's outputs with these tensors as its Bayesian parameters."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ..registry import Registry
+from ..types import ClassLikelihood, LikelihoodPart, RealLikelihood
 from .bernoulli import Bernoulli
 from .categorical import Categorical
-from .contracts import ClassLikelihood, LikelihoodPart, RealLikelihood
 from .gaussian import Gaussian
+from .matching import check_targets
 
 LIKELIHOODS: Registry[LikelihoodPart] = Registry("likelihood", Categorical, Bernoulli, Gaussian)
 
@@ -18,4 +19,5 @@ __all__ = [
     "Gaussian",
     "LikelihoodPart",
     "RealLikelihood",
+    "check_targets",
 ]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
+from ..types import Likelihood
 
 
 def at_least_float32(outputs: Tensor) -> Tensor:
@@ -31,6 +32,13 @@ def match_shape(owner: str, targets: Tensor, shape: Sequence[int]) -> Tensor:
     if (*given, 1) == wanted or given == (*wanted, 1):
         return targets.reshape(wanted)
     raise DataError(f"{owner}: targets have shape {given}; the network's outputs ask for {wanted}")
+
+
+def check_targets(likelihood: Likelihood, targets: Tensor, outputs: Tensor) -> None:
+    """Let the likelihood refuse targets that cannot be meant, if it knows how."""
+    check = getattr(likelihood, "check", None)
+    if check is not None:
+        check(targets, outputs)
 
 
 def require_targets(owner: str, targets: Tensor, outputs: Tensor) -> None:

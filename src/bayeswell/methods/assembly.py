@@ -14,7 +14,6 @@ from torch import nn
 
 from ..averaging import AVERAGING
 from ..errors import BayeswellWarning, CompositionError, SettingError, nearest
-from ..finishing import FINISHERS
 from ..lifting import BayesianModule, Where, bayesian, with_drawn_dropout
 from ..likelihoods import LIKELIHOODS
 from ..objectives import ELBO
@@ -31,6 +30,7 @@ from ..optimizers import (
     set_rates,
     stds_out_of_reach,
 )
+from ..post_hoc import POST_HOC
 from ..samplers import SAMPLERS
 from ..types import FACTORISED, POINT, Collector, Objective, Progress
 from .method import Method
@@ -49,7 +49,7 @@ class Assembly:
     likelihood: Any
     optimizer: torch.optim.Optimizer
     collector: Collector | None
-    finisher: Any | None
+    post_hoc: Any | None
     rate: Rate
     plateaus: dict[str, Plateau]
     alternating: Alternating | None
@@ -125,10 +125,10 @@ def assemble(
     _check(method, model, stepper)
     if sharp is not None:
         sharp.check(model)
-    finisher = None
-    if method.finisher is not None:
-        finisher = _tempered(FINISHERS.resolve(method.finisher), method.temperature)
-        finisher.check(model)
+    post_hoc = None
+    if method.post_hoc is not None:
+        post_hoc = _tempered(POST_HOC.resolve(method.post_hoc), method.temperature)
+        post_hoc.check(model)
     elbo = ELBO(
         # A copy: what is learned of the noise belongs to this run, not to the object that was given.
         copy.deepcopy(LIKELIHOODS.resolve(likelihood)),
@@ -160,7 +160,7 @@ def assemble(
         likelihood=elbo.likelihood,
         optimizer=stepper.build(groups, **{name: context[name] for name in _wants(stepper)}),
         collector=collector,
-        finisher=finisher,
+        post_hoc=post_hoc,
         rate=rate,
         plateaus=_plateaus(method, groups),
         alternating=None if method.alternate is None else Alternating(method.alternate),
@@ -182,7 +182,7 @@ def resolve_stepper(choice: Any) -> Any:
 
 
 def _tempered(stepper: Any, temperature: float) -> Any:
-    """A stepper or finisher with a spread of its own, at the method's temperature.
+    """A stepper or post-hoc part with a spread of its own, at the method's temperature.
 
     A sampler of temperature T draws from exp(-N total / T); with T in the objective's prior term too, the likelihood
     counts 1/T and the prior 1: the same tempered posterior that a variational method aims at.
@@ -301,14 +301,14 @@ def _check(method: Method, model: BayesianModule, stepper: Any) -> None:
             f"alternate = {method.alternate} trains means and stds in turn, but posterior "
             f"'{model.posterior_part.name}' has no stds; use posterior 'mean_field' or 'k_tied'"
         )
-    if method.finisher is not None and not point:
+    if method.post_hoc is not None and not point:
         raise CompositionError(
-            f"finisher '{method.finisher}' starts from one weight vector, but posterior "
+            f"post_hoc '{method.post_hoc}' starts from one weight vector, but posterior "
             f"'{model.posterior_part.name}' is a distribution; use posterior 'delta'"
         )
-    if method.finisher is not None and method.collector is not None:
+    if method.post_hoc is not None and method.collector is not None:
         raise CompositionError(
-            f"collector '{method.collector}' and finisher '{method.finisher}' would both make the posterior; choose one"
+            f"collector '{method.collector}' and post_hoc '{method.post_hoc}' would both make the posterior; choose one"
         )
 
 

@@ -21,7 +21,7 @@ class Method:
     """Everything that decides how a network is trained, except the data and how long.
 
     Every field may be given in ``fit``: any legal combination, not only the named ones. ``temperature`` scales the
-    divergence: 1 is Bayes' rule, below 1 a cold posterior; a sampler's or finisher's own temperature is a further
+    divergence: 1 is Bayes' rule, below 1 a cold posterior; a sampler's or post-hoc part's own temperature is a further
     factor. ``std_multiplier`` is the learning rate of stds relative to that of means; ``rate`` multiplies all learning
     rates along training. ``plateau`` maps a group ("means", "stds", "noise") to a ``Plateau`` on a metric of its own
     (nll, kl, total); ``alternate`` trains means and stds in turn, so many epochs each. ``dropout`` makes dropout
@@ -46,7 +46,7 @@ class Method:
     clip_norm: float | None = None
     sharpness: Sharpness | Mapping[str, Any] | None = None
     collector: Choice | None = None
-    finisher: Choice | None = None
+    post_hoc: Choice | None = None
     dropout: float | str | None = None
     members: int = 1
     means: str = "network"

@@ -84,7 +84,7 @@ _TABLE = (
     Method("deep-ensemble", "independently trained networks", "Lakshminarayanan et al. 2017", "delta",
            temperature=_COLD, members=5, means="prior"),
     Method("laplace", "a Gaussian at the optimum from the curvature there", "MacKay 1992; Ritter et al. 2018", "delta",
-           temperature=_COLD, finisher="laplace", prediction=LINEARISED),
+           temperature=_COLD, post_hoc="laplace", prediction=LINEARISED),
     Method("ivon", "natural-gradient mean-field at the cost of Adam", "Shen et al. 2024", temperature=_COLD,
            clip_norm=1.0,
            stepper={"name": "ivon", "lr": 0.5, "hess_init": 0.05}),

@@ -8,18 +8,30 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..composition import check_divergence
 from ..divergences import DIVERGENCES
 from ..errors import BayeswellWarning, DataError, DivergenceError, require_between, require_count
 from ..likelihoods import LIKELIHOODS
-from ..schedules import KL_WEIGHTS, KLWeight
-from ..types import POINT, WEIGHT_SAMPLE, BayesianModel, Divergence, Estimate, Inputs, Progress, Terms
+from ..schedules import KL_WEIGHTS
+from ..types import (
+    POINT,
+    WEIGHT_SAMPLE,
+    BayesianModel,
+    Divergence,
+    ExpectedNLL,
+    KLWeight,
+    Likelihood,
+    Objective,
+    Progress,
+    Step,
+    Terms,
+)
 from .checked import CheckedLikelihood, require_finite
 
 
-class ELBO(nn.Module):
+class ELBO(Objective):
     """total = share * mean NLL over the batch + temperature * weight * KL / N, in nats per datum.
 
     KL is summed over all weights and divided by the number N of training examples, here and nowhere else.
@@ -27,7 +39,8 @@ class ELBO(nn.Module):
     ``Progress(batches=M)`` it is S M / N, so that the plain average of the totals over an epoch is exactly the
     objective of the whole data set whatever the batch size.
 
-    ``divergence`` None takes the analytic form where the prior has one and else Monte Carlo, and says so once.
+    ``divergence`` None takes, for each model, the analytic form where the prior has one and else Monte Carlo, and
+    says so once.
     """
 
     def __init__(
@@ -49,23 +62,17 @@ class ELBO(nn.Module):
         self.kl_weight = KL_WEIGHTS.resolve(kl_weight)
         self.temperature = temperature
         self.check = check
+        self._told = False
 
-    def forward(
-        self,
-        model: BayesianModel,
-        inputs: Inputs,
-        targets: Tensor,
-        *,
-        at: Progress | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Terms:
+    def terms(self, model: BayesianModel, step: Step) -> Terms:
         """The terms of one batch; differentiate ``total``."""
-        estimate, kl = self._evaluate(model, inputs, targets, at, generator)
-        share = self._share(targets, at)
+        estimate, kl = self._evaluate(model, step)
+        assert step.targets is not None
+        share = self._share(step.targets, step.at)
         # One operation where a batch counts in full; the step of a small network is mostly operations started.
-        total = torch.add(estimate.nll if share == 1 else share * estimate.nll, kl, alpha=self._factor(at))
+        total = torch.add(estimate.nll if share == 1 else share * estimate.nll, kl, alpha=self._factor(step.at))
         if self.check and not math.isfinite(total.item()):
-            require_finite("the targets", targets)
+            require_finite("the targets", step.targets)
             require_finite("the network's outputs", estimate.outputs)
             raise DivergenceError(
                 f"the loss is not finite (nll {estimate.nll.item():g}, kl {kl.item():g}) and no step was taken; "
@@ -73,26 +80,12 @@ class ELBO(nn.Module):
             )
         return Terms(total, estimate.nll.detach(), kl.detach(), self.dataset_size, estimate.outputs)
 
-    def expected_nll(
-        self,
-        model: BayesianModel,
-        inputs: Inputs,
-        targets: Tensor,
-        *,
-        at: Progress | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
+    def nll(self, model: BayesianModel, step: Step) -> Tensor:
         """The batch mean of E_q[NLL] alone, differentiable."""
-        return self._evaluate(model, inputs, targets, at, generator)[0].nll
+        return self._evaluate(model, step)[0].nll
 
-    def _evaluate(
-        self,
-        model: BayesianModel,
-        inputs: Inputs,
-        targets: Tensor,
-        at: Progress | None,
-        generator: torch.Generator | None,
-    ) -> tuple[Estimate, Tensor]:
+    def _evaluate(self, model: BayesianModel, step: Step) -> tuple[ExpectedNLL, Tensor]:
+        targets = step.targets
         if not isinstance(targets, Tensor):
             raise DataError(f"targets of type {type(targets).__name__}; give a tensor with one target for each example")
         if targets.dim() == 0:
@@ -101,12 +94,12 @@ class ELBO(nn.Module):
             raise DataError("the batch is empty: it has no targets")
         if self.check:
             # Not only the loss: inf may vanish in a tanh and still ruin the gradients.
-            require_finite("the inputs", inputs)
-        divergence = self.divergence_for(model)
-        noise = model.estimator.noise(model, generator)
-        weights, kl = divergence(model.posterior, model.prior, noise)
-        likelihood = CheckedLikelihood(self.likelihood) if self.check else self.likelihood
-        return model.estimator.expected_nll(model, weights, inputs, targets, likelihood, generator, at), kl
+            require_finite("the inputs", step.inputs)
+        likelihood: Likelihood = CheckedLikelihood(self.likelihood) if self.check else self.likelihood
+        step = Step(step.inputs, targets, likelihood, step.generator, step.at, step.weights)
+        noise = model.estimator.noise(model, step)
+        weights, kl = self.divergence_for(model)(model.posterior, model.prior, noise)
+        return model.estimator.expected_nll(model, weights, step), kl
 
     def divergence_for(self, model: BayesianModel) -> Divergence:
         """The chosen divergence, or the one that fits; refused if it cannot work with the model's parts."""
@@ -116,11 +109,10 @@ class ELBO(nn.Module):
             analytic = point or model.prior.analytic or WEIGHT_SAMPLE not in model.estimator.provides
             divergence = DIVERGENCES.resolve("analytic" if analytic else "monte_carlo")
         check_divergence(model.posterior_part, model.prior, model.estimator, divergence)
-        if self.divergence is None:
-            self.divergence = divergence
-            if divergence.name == "monte_carlo":
-                note = "the prior has no closed-form KL: it is estimated at each step's weight draws (monte_carlo)"
-                warnings.warn(note, BayeswellWarning, stacklevel=4)
+        if self.divergence is None and divergence.name == "monte_carlo" and not self._told:
+            self._told = True
+            note = "the prior has no closed-form KL: it is estimated at each step's weight draws (monte_carlo)"
+            warnings.warn(note, BayeswellWarning, stacklevel=4)
         return divergence
 
     def _share(self, targets: Tensor, at: Progress | None) -> float:

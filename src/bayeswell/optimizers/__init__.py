@@ -1,13 +1,12 @@
 """What moves the numbers: optimizers, their parameter groups, and how learning rates change."""
 
 from ..registry import Registry
+from ..types import Rate, Stepper
 from .adabound import AdaBound, AdaBoundOptimizer, AMSBound, rate_bounds
-from .contracts import OptimizerPart
 from .groups import MEANS, STDS, Alternating, hold_inactive, parameter_groups, set_rates
 from .ivon import IVON, IVONOptimizer
 from .plateau import Plateau, PlateauState, means_by_nll_stds_by_kl
-from .rates import RATES, Constant, Cosine, Cyclic, Rate, StepDecay, WarmUp
-from .reach import reachable_log_std, stds_out_of_reach
+from .rates import RATES, Constant, Cosine, Cyclic, StepDecay, WarmUp
 from .robust_region import (
     RobustRegion,
     least_robust_momentum,
@@ -16,9 +15,10 @@ from .robust_region import (
     robust_region,
 )
 from .standard import SGD, Adam, AdamW, AMSGrad, RAdam
+from .std_convergence import reachable_log_std, stds_out_of_reach
 from .yellowfin import YellowFin, YellowFinOptimizer, momentum_root
 
-OPTIMIZERS: Registry[OptimizerPart | IVON] = Registry(
+OPTIMIZERS: Registry[Stepper] = Registry(
     "optimizer", SGD, Adam, AMSGrad, AdamW, RAdam, AdaBound, AMSBound, YellowFin, IVON
 )
 
@@ -40,7 +40,6 @@ __all__ = [
     "Cosine",
     "Cyclic",
     "IVONOptimizer",
-    "OptimizerPart",
     "Plateau",
     "PlateauState",
     "RAdam",

@@ -14,7 +14,8 @@ from torch.optim.optimizer import ParamsT
 
 from ..errors import require_positive
 from ..native import bounded_step
-from .contracts import Betas, ParamGroups, checked_betas, own, require_at_least_zero, require_below_one
+from ..types import ParamGroups, Stepper
+from .checks import Betas, checked_betas, own, require_at_least_zero, require_below_one
 from .stepping import Columns, DenseOptimizer, Group, cache_blocks, decayed, gradients, mark_changed, shared_out
 
 
@@ -139,7 +140,7 @@ def _check(owner: str, settings: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True)
-class AdaBound:
+class AdaBound(Stepper):
     """Adam at first, SGD in the end: the rate of each weight is clipped to bounds that close in on final_lr.
 
     w <- w - clip(lr_t / (sqrt(v) + eps), lowest_t, highest_t) m; equations at ``AdaBoundOptimizer``. With the

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ..errors import CompositionError, SettingError, require_count, require_positive
 from ..native import newton_step, takes
-from ..types import Prior
-from .contracts import ParamGroups, own, require_below_one
+from ..types import ParamGroups, Prior, Stepper
+from .checks import own, require_below_one
 from .groups import MEANS, STDS
 from .stepping import DenseOptimizer, Group, cache_blocks, mark_changed
 
@@ -144,7 +144,7 @@ _VECTORS = ("precision", "momentum", "decay", "scale")
 
 
 @dataclass(frozen=True)
-class IVON:
+class IVON(Stepper):
     """Natural-gradient variational inference: Adam's cost, its second moment replaced by the posterior's precision.
 
     For posterior ``mean_field`` with parameter ``log_std``, a Gaussian prior, and an objective at temperature 0 (the
@@ -167,6 +167,7 @@ class IVON:
     name: ClassVar[str] = "ivon"
     paper: ClassVar[str] = "Shen et al. 2024"
     wants: ClassVar[frozenset[str]] = frozenset({"dataset_size", "prior"})
+    handles_divergence: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require_positive("ivon", "lr", self.lr)

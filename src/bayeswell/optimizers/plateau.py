@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import DataError, SettingError, require_positive
-from .contracts import require_at_least_zero, require_below_one
+from .checks import require_at_least_zero, require_below_one
 from .groups import MEANS, STDS
 
 

@@ -9,22 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from ..errors import SettingError, nearest, require_count, require_positive
 from ..registry import Registry
-from ..types import Progress
-
-
-class Rate(Protocol):
-    """A factor on the learning rate."""
-
-    name: ClassVar[str]
-    paper: ClassVar[str]
-
-    def factor(self, at: Progress) -> float:
-        """What the initial learning rate is multiplied by in this step."""
-        ...
+from ..types import Progress, Rate
 
 
 def _total(name: str, at: Progress) -> int:

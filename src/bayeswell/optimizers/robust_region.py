@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 
 from ..errors import SettingError, require_positive
-from .contracts import require_below_one
+from .checks import require_below_one
 
 
 @dataclass(frozen=True)

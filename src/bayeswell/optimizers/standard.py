@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ..errors import SettingError, require_positive
-from .contracts import Betas, ParamGroups, checked_betas, fused_for, own, require_at_least_zero, require_below_one
+from ..types import ParamGroups, Stepper
+from .checks import Betas, checked_betas, fused_for, own, require_at_least_zero, require_below_one
 
 
 def _ready(param_groups: ParamGroups) -> tuple[list[dict[str, Any]], bool | None]:
@@ -28,7 +29,7 @@ def _ready(param_groups: ParamGroups) -> tuple[list[dict[str, Any]], bool | None
 
 
 @dataclass(frozen=True)
-class SGD:
+class SGD(Stepper):
     """Stochastic gradient descent with momentum: m <- momentum m + g; w <- w - lr m.
 
     torch keeps lr outside the buffer; the thesis (3.1.2) has it inside, which is the same for a constant lr. The
@@ -57,7 +58,7 @@ class SGD:
 
 
 @dataclass(frozen=True)
-class Adam:
+class Adam(Stepper):
     """Rates scaled by the root of the second moment: w <- w - lr m^ / (sqrt(v^) + eps).
 
     m^ and v^ are the moving averages of g and g^2, debiased. No weight moves by much more than lr in a step.
@@ -70,6 +71,7 @@ class Adam:
 
     name: ClassVar[str] = "adam"
     paper: ClassVar[str] = "Kingma & Ba 2015"
+    step_bound: ClassVar[float | None] = 1.0
 
     def __post_init__(self) -> None:
         require_positive(self.name, "lr", self.lr)

@@ -15,7 +15,8 @@ from torch.optim.sgd import sgd
 
 from ..errors import DivergenceError, SettingError, require_count, require_positive
 from ..native import gradient_norms, momentum_step
-from .contracts import ParamGroups, fused_for, own, require_at_least_zero, require_below_one
+from ..types import ParamGroups, Stepper
+from .checks import fused_for, own, require_at_least_zero, require_below_one
 from .stepping import Columns, DenseOptimizer, Group, decayed, gradients, mark_changed, shared_out
 
 _EPS = 1e-6
@@ -276,7 +277,7 @@ def _check(settings: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True)
-class YellowFin:
+class YellowFin(Stepper):
     """SGD that keeps its rate and momentum in the robust region of the curvatures it has seen.
 
     ``lr`` and ``momentum`` are for the first step alone (the authors' paper starts at lr 1); afterwards the

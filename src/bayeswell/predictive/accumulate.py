@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import NetworkError
-from ..likelihoods import Categorical, ClassLikelihood, RealLikelihood
+from ..likelihoods import Categorical, ClassLikelihood, RealLikelihood, check_targets
 from ..metrics import entropy
 from ..types import Likelihood
 from .predictions import ClassPrediction, RealPrediction
@@ -30,7 +30,7 @@ def result_dtype(outputs: Tensor) -> torch.dtype:
     return torch.promote_types(outputs.dtype, torch.float32)
 
 
-class Collector(Protocol):
+class Accumulator(Protocol):
     """What is gathered over the draws for one batch."""
 
     def add(self, outputs: Tensor) -> None:
@@ -182,7 +182,7 @@ class NLLSums:
         """Take in the outputs of one more draw."""
         targets = self.targets.to(outputs.device)
         if not self.sums:
-            self.likelihood.check(targets, outputs)
+            check_targets(self.likelihood, targets, outputs)
         self.sums.append(self.likelihood.nll(widened(outputs), targets).sum())
 
     def finish(self) -> None:

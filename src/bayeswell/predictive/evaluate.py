@@ -19,7 +19,7 @@ from ..errors import NetworkError, SettingError, require_count
 from ..likelihoods import ClassLikelihood, RealLikelihood
 from ..random import make_generator
 from ..types import LINEARISED, Inputs, Likelihood
-from .accumulate import ClassAverage, Collector, NLLSums, RealAverage, class_prediction, real_prediction
+from .accumulate import Accumulator, ClassAverage, NLLSums, RealAverage, class_prediction, real_prediction
 from .contracts import Drawable, Linearisable, ManyAtOnce, require_tensor
 from .inputs import Batch, Home, as_targets, cut_into_batches, home_of
 from .linearised import LinearisedNetwork, choose_prediction, plain_kernels
@@ -180,7 +180,7 @@ def nll_of_draws(
 def _run_draws(
     model: Drawable,
     batches: Sequence[Batch],
-    collectors: Sequence[Collector],
+    collectors: Sequence[Accumulator],
     draws: int,
     generator: torch.Generator | None,
     home: Home,
@@ -225,7 +225,7 @@ def _run_together(
     stack: ManyAtOnce,
     networks: Sequence[Mapping[str, Tensor]],
     batches: Sequence[Batch],
-    collectors: Sequence[Collector],
+    collectors: Sequence[Accumulator],
 ) -> None:
     for batch, collector in zip(batches, collectors, strict=True):
         for outputs in stack.outputs(networks, batch.inputs):
@@ -236,7 +236,7 @@ def _run_one_draw(
     call: Callable[[Mapping[str, Tensor], Inputs], Any],
     weights: Mapping[str, Tensor],
     batches: Sequence[Batch],
-    collectors: Sequence[Collector],
+    collectors: Sequence[Accumulator],
     home: Home,
 ) -> None:
     for batch, collector in zip(batches, collectors, strict=True):

@@ -10,12 +10,13 @@ from torch import Tensor
 from ..errors import SettingError
 from ..registry import Registry
 from ..tree import Layout, Site
-from .flat import FlatPrior, PriorPart
-from .laplace import Laplace
+from ..types import PriorPart
+from .flat import FlatPrior
+from .laplace import LaplacePrior
 from .normal import Kaiming, Normal, Xavier
 from .scale_mixture import ScaleMixture
 
-PRIORS: Registry[PriorPart] = Registry("prior", Normal, Kaiming, Xavier, ScaleMixture, Laplace)
+PRIORS: Registry[PriorPart] = Registry("prior", Normal, Kaiming, Xavier, ScaleMixture, LaplacePrior)
 
 PriorChoice: TypeAlias = str | PriorPart | Mapping[str, Any] | Callable[[Site], Any]
 """A name, a part, ``{"name": ..., setting: value}``, ``{pattern: choice}``, or a function of the site."""
@@ -34,7 +35,7 @@ def _assign(choice: PriorChoice, layout: Layout) -> list[PriorPart]:
         return _by_pattern(choice, layout)
     if callable(choice) and not isinstance(choice, str) and not hasattr(choice, "density"):
         return [PRIORS.resolve(choice(site)) for site in layout.sites]
-    part = PRIORS.resolve(choice)  # type: ignore[arg-type]
+    part = PRIORS.resolve(choice)
     return [part] * len(layout.sites)
 
 
@@ -57,7 +58,7 @@ __all__ = [
     "PRIORS",
     "FlatPrior",
     "Kaiming",
-    "Laplace",
+    "LaplacePrior",
     "Normal",
     "PriorChoice",
     "ScaleMixture",

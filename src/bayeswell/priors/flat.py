@@ -4,26 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from ..registry import settings_of
 from ..tree import Layout, Site
+from ..types import PriorPart
 from .normal import GaussianDensity
-
-
-class PriorPart(Protocol):
-    """The settings of a prior: a density, and its parameters for each site."""
-
-    name: ClassVar[str]
-    paper: ClassVar[str]
-    density: ClassVar[Any]
-
-    def parameters(self, site: Site) -> tuple[float, ...]:
-        """The density's parameters for one site."""
-        ...
 
 
 class _Run(nn.Module):

@@ -41,7 +41,7 @@ class LaplaceDensity:
 
 
 @dataclass(frozen=True)
-class Laplace:
+class LaplacePrior:
     """exp(-|w| / scale) / (2 scale) for every weight: sparser than a Gaussian (std = sqrt(2) scale)."""
 
     scale: float = 1.0

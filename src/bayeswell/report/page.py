@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FileError
-from ..experiments.places import path_of
+from ..experiments.paths import path_of
 from ..version import __version__
 from .cards import card_of, text_of
 from .commands import report_command, train_command

@@ -11,8 +11,8 @@ from typing import Any
 from ..errors import FileError
 from ..experiments.comparing import COMPARISON
 from ..experiments.inspecting import INSPECTION, inspection_of
-from ..experiments.places import path_of
-from ..experiments.tracing import RECORDS
+from ..experiments.paths import path_of
+from ..experiments.run_records import RECORDS
 from ..persistence import read_document, read_lines
 from ..training.run_folder import CONFIG, METRICS, RESULT
 

@@ -1,13 +1,13 @@
 """Optimizers whose steps draw from the posterior."""
 
 from ..registry import Registry
-from .contracts import SamplerPart
+from ..types import Stepper
 from .cyclical_sgld import CyclicalSGLD
 from .psgld import PSGLD
 from .sghmc import SGHMC
 from .sgld import SGLD
 from .stepping import Sampler
 
-SAMPLERS: Registry[SamplerPart] = Registry("sampler", SGLD, SGHMC, PSGLD, CyclicalSGLD)
+SAMPLERS: Registry[Stepper] = Registry("sampler", SGLD, SGHMC, PSGLD, CyclicalSGLD)
 
-__all__ = ["PSGLD", "SAMPLERS", "SGHMC", "SGLD", "CyclicalSGLD", "Sampler", "SamplerPart"]
+__all__ = ["PSGLD", "SAMPLERS", "SGHMC", "SGLD", "CyclicalSGLD", "Sampler"]

@@ -12,11 +12,11 @@ from ..errors import SettingError, require_count
 from ..types import Progress
 from .rates import CosineCycles, cosine_cycles
 from .sgld import SGLDSampler
-from .stepping import Sampler, require_settings
+from .stepping import Sampler, SamplerPart, require_settings
 
 
 @dataclass(frozen=True)
-class CyclicalSGLD:
+class CyclicalSGLD(SamplerPart):
     """SGLD with a rate that restarts: each of M cycles explores without noise, then samples as the rate falls.
 
     lr_t = lr/2 (cos(pi r_t) + 1), r_t = frac(t M / K) in K steps; Zhang et al. 2020, equation 1 and algorithm 1. Steps

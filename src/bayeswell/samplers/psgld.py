@@ -14,7 +14,7 @@ from ..errors import SettingError, require_count, require_positive
 from ..native import preconditioned_step
 from ..types import Progress
 from .rates import polynomial_or_constant
-from .stepping import Sampler, langevin_noise_std, require_settings
+from .stepping import Sampler, SamplerPart, langevin_noise_std, require_settings
 
 
 class PSGLDSampler(Sampler):
@@ -76,7 +76,7 @@ class PSGLDSampler(Sampler):
 
 
 @dataclass(frozen=True)
-class PSGLD:
+class PSGLD(SamplerPart):
     """SGLD whose step in each weight is scaled by RMSprop, for networks with stiff and slack directions.
 
     V <- alpha V + (1 - alpha) g^2;  G = 1 / (damping + sqrt(V^));  w <- w - lr G g + sqrt(2 lr T G / N) xi, with g the

@@ -12,7 +12,7 @@ from typing import Protocol
 from ..errors import SettingError, require_count, require_positive
 
 
-class Rate(Protocol):
+class StepRate(Protocol):
     """A function of the number of steps already taken."""
 
     def factor(self, step: int) -> float:
@@ -80,7 +80,7 @@ class CosineCycles:
         return self.place(step) >= self.exploration
 
 
-def polynomial_or_constant(owner: str, gamma: float | None, b: float) -> Rate:
+def polynomial_or_constant(owner: str, gamma: float | None, b: float) -> StepRate:
     """The rate that the settings ``gamma`` and ``b`` of a sampler ask for."""
     require_positive(owner, "b", b)
     if gamma is None:
@@ -90,7 +90,7 @@ def polynomial_or_constant(owner: str, gamma: float | None, b: float) -> Rate:
     return Polynomial(gamma, b)
 
 
-def cosine_cycles(owner: str, cycles: int, total_steps: int | None, exploration: float, collection: float) -> Rate:
+def cosine_cycles(owner: str, cycles: int, total_steps: int | None, exploration: float, collection: float) -> StepRate:
     """The cycles over a planned number of steps, refused if no step would ever be collected."""
     if total_steps is None:
         raise SettingError(f"{owner} needs the planned number of steps: total_steps=...")

@@ -12,9 +12,8 @@ from torch.optim.optimizer import ParamsT
 
 from ..errors import SettingError, nearest
 from ..native import hamiltonian_step
-from ..types import Progress
 from .rates import polynomial_or_constant
-from .stepping import Sampler, require_settings
+from .stepping import Sampler, SamplerPart, require_settings
 
 INTEGRATORS = ("euler", "baoab")
 
@@ -69,7 +68,7 @@ def _noise_std(group: dict[str, Any], lr: float) -> float:
 
 
 @dataclass(frozen=True)
-class SGHMC:
+class SGHMC(SamplerPart):
     """Langevin steps with momentum: crosses narrow valleys faster than ``sgld`` for the same bias.
 
     With g the gradient of ``total`` = -log joint / N, beta the momentum, xi ~ N(0, I), and v in units of w:
@@ -126,7 +125,3 @@ class SGHMC:
             "integrator": self.integrator,
         }
         return SGHMCSampler(params, settings, polynomial_or_constant(self.name, self.gamma, self.b), generator)
-
-    def sampling(self, at: Progress) -> bool:
-        """Always."""
-        return True

@@ -10,9 +10,8 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from ..native import langevin_step
-from ..types import Progress
 from .rates import polynomial_or_constant
-from .stepping import Sampler, langevin_noise_std, require_settings
+from .stepping import Sampler, SamplerPart, langevin_noise_std, require_settings
 
 
 class SGLDSampler(Sampler):
@@ -42,7 +41,7 @@ class SGLDSampler(Sampler):
 
 
 @dataclass(frozen=True)
-class SGLD:
+class SGLD(SamplerPart):
     """Langevin steps: SGD with just enough noise to draw from the posterior.
 
     w <- w - lr g + sqrt(2 lr T / N) xi, xi ~ N(0, I), g the gradient of ``total`` = -log joint / N on a batch: Welling
@@ -74,7 +73,3 @@ class SGLD:
         """The optimizer."""
         settings = {"lr": self.lr, "temperature": self.temperature, "dataset_size": dataset_size}
         return SGLDSampler(params, settings, polynomial_or_constant(self.name, self.gamma, self.b), generator)
-
-    def sampling(self, at: Progress) -> bool:
-        """Always."""
-        return True

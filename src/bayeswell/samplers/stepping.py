@@ -16,12 +16,23 @@ from ..errors import DivergenceError, FileError, SettingError, require_count, re
 from ..finite import all_finite
 from ..native import magnitude, takes
 from ..random import LEAST_COUNTED, draw_key, standard_normal
-from .rates import Rate
+from ..types import Stepper
+from .rates import StepRate
 
 _SAFE_TOTAL = 1e18
 _SAFE_FACTOR = 1e15
 """Of numbers whose magnitudes sum up to less than the first, squares and products with factors below the second are far
 from the end of float32 at 3e38, also with the noise (below 7) and some more factors like them on top."""
+
+
+class SamplerPart(Stepper):
+    """The settings of a sampler. ``build`` makes an optimizer for the gradients of ``total`` = -log joint / N.
+
+    A group may carry its own ``lr`` and ``temperature``; ``noise=False`` marks deterministic parameters.
+    """
+
+    wants: ClassVar[frozenset[str]] = frozenset({"dataset_size", "generator", "total_steps"})
+    samples: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -51,7 +62,7 @@ class Sampler(Optimizer):
 
     name: ClassVar[str]
 
-    def __init__(self, params: ParamsT, settings: dict[str, Any], rate: Rate, generator: torch.Generator) -> None:
+    def __init__(self, params: ParamsT, settings: dict[str, Any], rate: StepRate, generator: torch.Generator) -> None:
         if not isinstance(generator, torch.Generator):
             raise SettingError(f"{self.name}: generator = {generator!r}; it must be a torch.Generator")
         self.rate = rate

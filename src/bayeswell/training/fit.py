@@ -25,8 +25,8 @@ from ..types import Inputs
 from .chains import function_space_report
 from .data import Augment, Batches, TensorBatches, as_batches, dtype_of, first_examples
 from .early_stopping import KeepBest
-from .ending import final_model
 from .engine import Devices, Engine
+from .finalize import final_model
 from .loop import train
 from .members import Contribution, contribution, gather, mean_likelihood
 from .progress import ProgressBar, wants_progress

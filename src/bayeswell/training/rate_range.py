@@ -62,7 +62,7 @@ def rate_range(
         raise SettingError(f"rate_range: lowest = {lowest!r}, highest = {highest!r}; need 0 < lowest < highest")
     chosen = find_method(method).changed(**settings)
     collector = "bank" if resolve_stepper(chosen.stepper).name in SAMPLERS else None
-    chosen = chosen.changed(rate="constant", collector=collector, finisher=None, members=1)
+    chosen = chosen.changed(rate="constant", collector=collector, post_hoc=None, members=1)
     batches = as_batches(data, batch_size, dtype_of(net))
     epochs = math.ceil(steps / batches.count)
     rates: list[float] = []

@@ -1,39 +1,20 @@
-"""What every optimizer part owes, and how its settings are checked."""
+"""How the settings of optimizers are checked, and what building them shares."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
-from torch.optim import Optimizer
 
 from ..errors import SettingError
-
-ParamGroups = Sequence[Mapping[str, Any]]
-"""Dicts with ``params`` and, where a group differs from the part's own settings, ``lr`` and others."""
+from ..types import ParamGroups
 
 Betas = tuple[float, float]
 
 # Where torch has fused kernels for SGD and Adam: one pass over memory instead of seven.
 _FUSED_DEVICES = ("cpu", "cuda", "mps", "xpu")
-
-
-class OptimizerPart(Protocol):
-    """The settings of an optimizer; ``build`` makes the torch optimizer."""
-
-    name: ClassVar[str]
-    paper: ClassVar[str]
-
-    @property
-    def lr(self) -> float:
-        """The learning rate of groups that name none; rates of groups are set relative to it."""
-        ...
-
-    def build(self, param_groups: ParamGroups) -> Optimizer:
-        """An ordinary torch optimizer over these groups (``[{"params": [...], "lr": ...}, ...]``)."""
-        ...
 
 
 def own(param_groups: ParamGroups) -> list[dict[str, Any]]:

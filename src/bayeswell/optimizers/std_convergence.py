@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ..errors import require_positive
-from .contracts import require_at_least_zero
+from .checks import require_at_least_zero
 
 
 def reachable_log_std(lr: float, steps: float) -> float:

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from ..errors import CompositionError, DataError, NetworkError, SettingError, nearest, require_count, require_positive
+from ..likelihoods import check_targets
 from ..posteriors import Full, MatrixNormal, MeanField, cholesky_parameters
 from ..tree import Layout, Site
-from ..types import POINT, BayesianModel, Inputs, Likelihood, LinearLayer, Posterior, PosteriorPart
+from ..types import POINT, BayesianModel, Inputs, Likelihood, LinearLayer, Posterior, PosteriorPart, PostHocPart
 from .examples import plain_evaluation, weight_gradients
 from .kronecker import LayerCurvature, add_gradients, damped, watched
 from .outputs import curvature_columns
@@ -26,7 +27,7 @@ Columns = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class LaplaceApproximation:
+class LaplaceApproximation(PostHocPart):
     """A Gaussian at the optimum of a ``delta`` model: precision = (N/T) F + 1/s^2.
 
     F is the generalised Gauss-Newton matrix of the mean NLL, 1/N sum_n J_n' H_n J_n, with J_n the Jacobian of the
@@ -60,6 +61,7 @@ class LaplaceApproximation:
     name: ClassVar[str] = "laplace"
     paper: ClassVar[str] = "MacKay 1992; Ritter et al. 2018"
     needs: ClassVar[frozenset[str]] = frozenset({POINT})
+    likelihood_needs: ClassVar[frozenset[str]] = frozenset({"curvature_root"})
 
     def __post_init__(self) -> None:
         if self.structure not in _STRUCTURES:
@@ -75,12 +77,12 @@ class LaplaceApproximation:
         """Refuse a model without a point posterior or Gaussian prior, and one that the structure does not fit."""
         if POINT not in model.posterior_part.provides:
             raise CompositionError(
-                "finisher 'laplace' needs one trained weight vector, which posterior "
+                "post_hoc 'laplace' needs one trained weight vector, which posterior "
                 f"'{model.posterior_part.name}' is not; use posterior 'delta'"
             )
         if model.prior.inverse_variance is None:
             raise CompositionError(
-                "finisher 'laplace' needs a Gaussian prior for every weight; use prior 'normal', 'kaiming' or 'xavier'"
+                "post_hoc 'laplace' needs a Gaussian prior for every weight; use prior 'normal', 'kaiming' or 'xavier'"
             )
         size = model.layout.size
         if self.structure == "full" and size > self.max_weights:
@@ -106,7 +108,7 @@ class LaplaceApproximation:
         scale = dataset_size / self.temperature
 
         def columns(outputs: Tensor, targets: Tensor) -> Tensor:
-            likelihood.check(targets, outputs)
+            check_targets(likelihood, targets, outputs)
             if not bool(outputs.isfinite().all()):
                 raise NetworkError(
                     "laplace: the network's outputs hold NaN or inf; train it anew, or look at its inputs"
@@ -201,12 +203,12 @@ def _linear_sites(model: BayesianModel) -> list[tuple[LinearLayer, Site]]:
             found.append((layer, site))
             continue
         raise CompositionError(
-            f"finisher 'laplace' with structure 'kronecker' has no factors for '{site.name}', which {fault}; use "
+            f"post_hoc 'laplace' with structure 'kronecker' has no factors for '{site.name}', which {fault}; use "
             "structure 'diagonal', or leave it out with where="
         )
     if not found:
         raise CompositionError(
-            "finisher 'laplace' with structure 'kronecker': the model has no Bayesian weight matrix; use structure "
+            "post_hoc 'laplace' with structure 'kronecker': the model has no Bayesian weight matrix; use structure "
             "'diagonal' or 'full'"
         )
     return found

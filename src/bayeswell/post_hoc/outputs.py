@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,7 +37,8 @@ def curvature_columns(
         )
     if draws is None:
         return _exact(likelihood, outputs, targets)
-    columns = [likelihood.curvature_root(outputs.detach(), generator) for _ in range(draws)]
+    root: Any = likelihood  # which assembly has asked for it
+    columns = [root.curvature_root(outputs.detach(), generator) for _ in range(draws)]
     sampled: Tensor = torch.stack(columns).detach() / draws**0.5
     return sampled.to(outputs.dtype)
 
@@ -46,7 +48,7 @@ def _exact(likelihood: Likelihood, outputs: Tensor, targets: Tensor) -> Tensor:
     least, most = float(values.min()), float(values.max())
     if least < -1e-4 * max(most, 1e-30):
         raise NetworkError(
-            f"laplace: the likelihood '{likelihood.name}' has negative curvature in the outputs ({least:.2g}); "
+            f"laplace: the likelihood {type(likelihood).__name__} has negative curvature in the outputs ({least:.2g}); "
             "draws=10 takes the Fisher information instead"
         )
     roots: Tensor = vectors * values.clamp_min(0).sqrt().unsqueeze(-2)

@@ -23,9 +23,9 @@ def final_model(run: Run) -> BayesianModule:
     assembly, model = run.assembly, run.assembly.model
     # A stream of its own: every rank ends with the same network.
     generator = make_generator(derive_seed(run.streams.seed, "ending", "noise"), run.engine.device)
-    if assembly.finisher is not None:
+    if assembly.post_hoc is not None:
         examples = run.batches.examples
-        part, posterior = assembly.finisher.finish(model, assembly.likelihood, _one_pass(run), examples, generator)
+        part, posterior = assembly.post_hoc.finish(model, assembly.likelihood, _one_pass(run), examples, generator)
         return model.with_posterior(part, posterior)
     if assembly.collector is None:
         return model

@@ -1,0 +1,49 @@
+"""The contracts between rooms, and what a part of one's own must have: protocols and plain records.
+
+Shapes: P weights in one flat vector, S examples in a batch, D draws. Losses are in nats per datum.
+"""
+
+from .likelihood import ClassLikelihood, Likelihood, LikelihoodPart, RealLikelihood
+from .model import BayesianModel, Estimator, LinearLayer, Objective, PosteriorPart
+from .parts import Collector, CollectorPart, Divergence, KLWeight, ParamGroups, PostHocPart, PriorPart, Rate, Stepper
+from .posterior import Posterior, Prior
+from .records import ExpectedNLL, Inputs, Progress, Step, Terms
+from .words import BANK, ENTROPY, FACTORISED, LINEARISED, LOG_PROB, LOG_STD, POINT, PREDICTIONS, SAMPLED, WEIGHT_SAMPLE
+
+__all__ = [
+    "BANK",
+    "ENTROPY",
+    "FACTORISED",
+    "LINEARISED",
+    "LOG_PROB",
+    "LOG_STD",
+    "POINT",
+    "PREDICTIONS",
+    "SAMPLED",
+    "WEIGHT_SAMPLE",
+    "BayesianModel",
+    "ClassLikelihood",
+    "Collector",
+    "CollectorPart",
+    "Divergence",
+    "Estimator",
+    "ExpectedNLL",
+    "Inputs",
+    "KLWeight",
+    "Likelihood",
+    "LikelihoodPart",
+    "LinearLayer",
+    "Objective",
+    "ParamGroups",
+    "PostHocPart",
+    "Posterior",
+    "PosteriorPart",
+    "Prior",
+    "PriorPart",
+    "Progress",
+    "Rate",
+    "RealLikelihood",
+    "Step",
+    "Stepper",
+    "Terms",
+]
