@@ -14,7 +14,16 @@ from .errors import (
 from .estimators import ESTIMATORS, Flipout, LocalReparameterization, VariationalLaplace, WeightSampling
 from .gradients import Sharpness
 from .lifting import BayesianModule, Description, Saved, bayesian, save
-from .likelihoods import LIKELIHOODS, Bernoulli, Categorical, Gaussian
+from .likelihoods import (
+    LIKELIHOODS,
+    Bernoulli,
+    Categorical,
+    DistributionLikelihood,
+    Gaussian,
+    NegativeBinomial,
+    Poisson,
+    StudentT,
+)
 from .methods import METHODS, Method, find_method, method_names
 from .models import MODELS, build_model, default_model
 from .objectives import ELBO
@@ -72,6 +81,7 @@ __all__ = [
     "Delta",
     "Description",
     "Devices",
+    "DistributionLikelihood",
     "DivergenceError",
     "EpochRecord",
     "FileError",
@@ -91,9 +101,11 @@ __all__ = [
     "MeanField",
     "Method",
     "MonteCarlo",
+    "NegativeBinomial",
     "NetworkError",
     "Normal",
     "PathDerivative",
+    "Poisson",
     "Predictor",
     "Progress",
     "RateRange",
@@ -106,6 +118,7 @@ __all__ = [
     "ScoreFunction",
     "SettingError",
     "Sharpness",
+    "StudentT",
     "Terms",
     "Uniform",
     "VariationalLaplace",

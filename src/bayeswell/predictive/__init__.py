@@ -1,7 +1,7 @@
 """Prediction by averaging over draws of the posterior; knows a model only as something to draw from."""
 
 from .contracts import Drawable, Linearisable
-from .evaluate import expected_nll, nll_of_draws, predict
+from .evaluate import expected_nll, nll_of_draws, predict, predictive_nll
 from .modes import evaluation_mode
 from .predictions import ClassPrediction, RealPrediction
 
@@ -14,4 +14,5 @@ __all__ = [
     "expected_nll",
     "nll_of_draws",
     "predict",
+    "predictive_nll",
 ]

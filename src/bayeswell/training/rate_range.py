@@ -74,7 +74,9 @@ def rate_range(
         size = {"dataset_size": batches.examples, "batches": batches.count, "epochs": epochs}
         assembly = assemble(chosen, net, likelihood, **size, where=where, generator=noise)
         model, average = assembly.model.train(), 0.0
-        named = {**dict(model.named_parameters()), **dict(assembly.likelihood.named_parameters())}
+        noise_of = assembly.likelihood
+        learned = dict(noise_of.named_parameters()) if isinstance(noise_of, nn.Module) else {}
+        named = {**dict(model.named_parameters()), **learned}
         base = next(group["base_lr"] for group in assembly.optimizer.param_groups)
         stream = (batch for epoch in range(epochs) for batch in batches.epoch(derive_seed(seed, "order", epoch)))
         for step, (inputs, targets) in zip(range(steps), stream, strict=False):
