@@ -14,7 +14,7 @@ from ..random import random_signs, standard_normal
 from .matching import at_least_float32, match_shape, require_finite_targets, require_targets, sum_per_example
 from .noise import in_double, learned_log, log_of, require_noise
 
-_FAR = 1e10
+_FAR, _FARTHEST = 1e10, 1e38
 
 
 @dataclass(eq=False)
@@ -72,7 +72,7 @@ class StudentT(nn.Module):
         log_scale, log_df = self._logs(location)
         z = (match_shape(self.name, targets, location.shape).to(location.dtype) - location) * torch.exp(-log_scale)
         # log(1 + z^2 / df), in two pieces: far out the square would overflow.
-        near, beyond = z.clamp(-_FAR, _FAR), (z.abs().clamp_min(_FAR) / _FAR).log()
+        near, beyond = z.clamp(-_FAR, _FAR), (z.abs().clamp(_FAR, _FARTHEST) / _FAR).log()
         distance = torch.log1p(near.square() * torch.exp(-log_df)) + 2 * beyond
         df = in_double(log_df).exp()
         normaliser = 0.5 * (df * math.pi).log() + torch.lgamma(df / 2) - torch.lgamma((df + 1) / 2)
