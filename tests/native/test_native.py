@@ -35,7 +35,7 @@ from bayeswell.posteriors.std_forms import AS_IT_IS, FROM_LOG_STD, FROM_RHO, Std
 from bayeswell.random import make_generator, normals_of_key
 from nets import lift
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 needs_library = pytest.mark.skipif(not native.available(), reason="the compiled library is not there, or turned off")
 
 SIZES = (1, 127, 128, 255, 256, 257, 16384, 16385, 40_000)
