@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .errors import CompositionError
-from .registry import label_of
+from .registry import kind_of, label_of
 from .types import (
     ENTROPY,
     FACTORISED,
@@ -78,7 +78,7 @@ def check_likelihood(likelihood: Likelihood, axis: str, part: Any) -> None:
     for need in sorted(part.likelihood_needs):
         if not hasattr(likelihood, need):
             raise CompositionError(
-                f"likelihood {label_of(likelihood)} lacks `{need}`, needed by {axis} {label_of(part)}; write it, or "
+                f"likelihood {kind_of(likelihood)} lacks `{need}`, needed by {axis} {label_of(part)}; write it, or "
                 f"use another {axis}"
             )
 

@@ -100,8 +100,8 @@ class Registry(Generic[PartT]):
         adapted = None if self._adapt is None else self._adapt(choice)
         if adapted is not None:
             return adapted
-        if isinstance(choice, type) and all(hasattr(choice, member) for member in ("name", *self.requires)):
-            return self._made(choice, label_of(choice), {})
+        if isinstance(choice, type):
+            raise SettingError(f"{self.axis} = {choice!r} is a class; give an object: {choice.__name__}(...)")
         if choice is None or isinstance(choice, int | float | list | tuple):
             raise SettingError(
                 f"{self.axis} = {choice!r} is neither a name, a mapping nor a {self.axis}; {nearest('', self)}"
@@ -122,7 +122,7 @@ class Registry(Generic[PartT]):
         if missing:
             lacks = ", ".join(f"`{member}`" for member in missing)
             raise SettingError(
-                f"{self.axis} {label_of(part)} lacks {lacks}; what a part needs is in bayeswell.types; by name there "
+                f"{self.axis} {kind_of(part)} lacks {lacks}; what a part needs is in bayeswell.types; by name there "
                 f"are: {', '.join(sorted(self._parts))}"
             )
 
@@ -195,7 +195,12 @@ def label_of(part: Any) -> str:
     name = getattr(part, "name", None)
     if isinstance(name, str):
         return f"'{name}'"
-    return getattr(part, "__name__", None) or type(part).__name__
+    return kind_of(part)
+
+
+def kind_of(part: Any) -> str:
+    """The name of a part's class, or of the class or function that it is."""
+    return str(getattr(part, "__name__", type(part).__name__))
 
 
 def settings_of(part: Any) -> dict[str, Any]:

@@ -100,9 +100,10 @@ def _plateau(choice: Any) -> Plateau:
     if not isinstance(choice, Plateau):
         if not isinstance(choice, Mapping):
             raise SettingError(f"plateau = {choice!r}; give a Plateau, or its settings such as {{'metric': 'nll'}}")
-        if "metric" not in choice:
+        settings = known_settings("plateau", Plateau, choice)
+        if "metric" not in settings:
             raise SettingError(f"plateau: which metric? allowed: {', '.join(EPOCH_METRICS)}")
-        choice = Plateau(**known_settings("plateau", Plateau, choice))
+        choice = Plateau(**settings)
     plateau: Plateau = choice
     if plateau.metric not in EPOCH_METRICS:
         raise SettingError(f"plateau: metric = '{plateau.metric}'; {nearest(plateau.metric, EPOCH_METRICS)}")

@@ -25,7 +25,7 @@ class TorchOptimizer(Stepper):
     the class's own default. One that has to be given a closure (LBFGS) cannot be used: a step has one gradient.
     """
 
-    optimizer: str | type[Optimizer]
+    optimizer: str | type[Optimizer] = "NAdam"
     lr: float = None  # type: ignore[assignment]
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -33,6 +33,8 @@ class TorchOptimizer(Stepper):
     paper: ClassVar[str] = "torch.optim"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.settings, Mapping):
+            raise SettingError(f"torch: settings = {self.settings!r}; give them by name")
         kind = self._kind()
         parameters = inspect.signature(kind).parameters
         if "lr" not in parameters:
@@ -43,7 +45,7 @@ class TorchOptimizer(Stepper):
         given: Any = self.settings.get("lr", default) if self.lr is None else self.lr
         if given is inspect.Parameter.empty:
             raise SettingError(f"torch: {kind.__name__} has no default `lr`; give one")
-        require_positive(f"torch: {kind.__name__}", "lr", float(given))
+        require_positive(f"torch: {kind.__name__}", "lr", given if isinstance(given, int | float) else float(given))
         object.__setattr__(self, "lr", float(given))
         object.__setattr__(self, "settings", {key: value for key, value in self.settings.items() if key != "lr"})
         for key in self.settings:
@@ -57,6 +59,8 @@ class TorchOptimizer(Stepper):
             if kind not in names:
                 raise SettingError(f"torch: optimizer = '{kind}'; {nearest(kind, names)}")
             kind = getattr(torch.optim, kind)
+        if not (isinstance(kind, type) and issubclass(kind, Optimizer)):
+            raise SettingError(f"torch: optimizer = {kind!r}; give a name in torch.optim, or a class like those")
         return kind
 
     def build(self, param_groups: ParamGroups) -> Optimizer:

@@ -31,8 +31,8 @@ class DistributionPrior(PriorPart):
     relative to its std; where that is infinite (Cauchy), to its interquartile range / 1.35.
     """
 
-    distribution: str | Distribution
-    parameters_of: Mapping[str, float] = field(default_factory=dict)
+    distribution: str | Distribution = "StudentT"
+    settings: Mapping[str, float] = field(default_factory=lambda: {"df": 4.0})
     centre: str = "zero"
 
     name: ClassVar[str] = "distribution"
@@ -40,6 +40,10 @@ class DistributionPrior(PriorPart):
 
     def __post_init__(self) -> None:
         check_centre(self.name, self.centre)
+        if isinstance(self.distribution, Distribution):
+            object.__setattr__(self, "settings", {})
+        elif not isinstance(self.settings, Mapping):
+            raise SettingError(f"prior distribution: settings = {self.settings!r}; give numbers by name")
         made = self.made()
         label = type(made).__name__
         if made.event_shape or made.batch_shape:
@@ -56,22 +60,23 @@ class DistributionPrior(PriorPart):
             return self.distribution
         kind: Any = _kind(self.distribution)
         try:
-            made: Distribution = kind(**{name: float(value) for name, value in self.parameters_of.items()})
+            made: Distribution = kind(**{name: float(value) for name, value in self.settings.items()})
             return made
         except (TypeError, ValueError) as error:
             reason = " ".join(str(error).split())
-            raise SettingError(f"prior distribution '{self.distribution}' cannot be made: {reason:.200}") from error
+            raise SettingError(
+                f"prior '{self.distribution}' cannot be made of settings = {dict(self.settings)}: {reason:.150}"
+            ) from error
 
     @property
     def density(self) -> Any:
         """One object for all equal priors: sites that share it lie in one run."""
         if isinstance(self.distribution, Distribution):
             return _FixedDensity(self.distribution)
-        return _named_density(self.distribution, tuple(self.parameters_of))
+        return _named_density(self.distribution, tuple(self.settings))
 
     def _values(self) -> tuple[float, ...]:
-        named = isinstance(self.distribution, str)
-        return tuple(float(value) for value in self.parameters_of.values()) if named else ()
+        return tuple(float(value) for value in self.settings.values())
 
     def parameters(self, site: Site) -> tuple[float, ...]:
         """The distribution's own, the same for every site."""
@@ -94,8 +99,8 @@ def distribution_prior(choice: Any) -> PriorPart | None:
 
 def _kind(name: str) -> type[Distribution]:
     kinds = {n: k for n, k in vars(distributions).items() if isinstance(k, type) and issubclass(k, Distribution)}
-    if name not in kinds:
-        raise SettingError(f"prior: distribution = '{name}'; {nearest(str(name), kinds)}")
+    if not isinstance(name, str) or name not in kinds:
+        raise SettingError(f"prior: distribution = {name!r}; {nearest(str(name), kinds)}")
     return kinds[name]
 
 

@@ -134,7 +134,9 @@ class FlatPrior(nn.Module):
 
     def settings(self) -> list[dict[str, Any]]:
         """The choice for every site as plain data."""
-        return [settings_of(part) for part in self.parts]
+        # The usual centre goes without saying, as in files of older versions.
+        described = (settings_of(part) for part in self.parts)
+        return [{key: v for key, v in own.items() if (key, v) != ("centre", ZERO)} for own in described]
 
 
 def _derive_again(prior: FlatPrior, keys: Any) -> None:
