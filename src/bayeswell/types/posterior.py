@@ -21,10 +21,25 @@ class Prior(Protocol):
     (P,) where the prior is centred elsewhere than at zero, else None.
     """
 
-    inverse_variance: Tensor | None
-    inverse_variance_by_site: Tensor | None
-    log_std_sum: Tensor | None
-    centre: Tensor | None
+    @property
+    def inverse_variance(self) -> Tensor | None:
+        """1/s^2 of a Gaussian prior."""
+        ...
+
+    @property
+    def inverse_variance_by_site(self) -> Tensor | None:
+        """The same, one number a site."""
+        ...
+
+    @property
+    def log_std_sum(self) -> Tensor | None:
+        """The sum of log s of a Gaussian prior."""
+        ...
+
+    @property
+    def centre(self) -> Tensor | None:
+        """(P,): where the prior is centred; None at zero."""
+        ...
 
     def log_prob(self, weights: Tensor) -> Tensor:
         """(D, P) -> (D,): log p(w)."""
