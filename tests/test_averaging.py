@@ -922,7 +922,7 @@ def test_every_collector_says_where_other_parameters_end(name: str) -> None:
 
 
 def test_every_part_has_a_name_a_summary_and_a_paper() -> None:
-    assert list(AVERAGING) == ["swa", "swag_diag", "swag", "hwa", "bank"]
+    assert list(AVERAGING) == ["swa", "ema", "swag_diag", "swag", "hwa", "bank"]
     for summary, paper in AVERAGING.summaries().values():
         assert summary.endswith(".")
         assert paper
