@@ -187,9 +187,13 @@ def test_bad_settings_and_gains_are_refused() -> None:
     timetable = plan("own", 0.0, 1, STEPS, 3)
     for gain, line in ((lambda n: 0.5, "gain of snapshot 1 is 0.5"), (lambda n: float(n), "gain of snapshot 2 is 2.0")):
         collector = SnapshotCollector("own", timetable, model, {}, lambda: None, gain=gain)  # type: ignore[arg-type]
-        with pytest.raises(bw.SettingError, match=line):
+
+        def observe(collector: SnapshotCollector = collector) -> None:
             for step in range(3):
                 collector.observe(model, Progress(step, STEPS))
+
+        with pytest.raises(bw.SettingError, match=line):
+            observe()
 
 
 def test_a_half_life_beyond_all_steps_is_the_uniform_mean() -> None:

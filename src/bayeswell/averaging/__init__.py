@@ -1,7 +1,7 @@
 """What is made of the path of training: averages, Gaussians fitted to it, or a bank of draws.
 
-A collector of one's own is one file: settings whose ``build`` returns a ``SnapshotCollector`` of ``plan``'s timetable, the
-statistics it keeps (``Mean``, ``Moments``, its own ``Statistic``), and a ``gain`` if snapshots do not count alike.
+A collector of one's own is one file: settings whose ``build`` returns a ``SnapshotCollector`` of ``plan``'s timetable,
+the statistics it keeps (``Mean``, ``Moments``, its own ``Statistic``), and a ``gain`` if snapshots do not count alike.
 """
 
 from ..registry import Registry

@@ -22,14 +22,15 @@ class EMA:
 
         w_EMA <- b w_EMA + (1 - b) w,   divided by 1 - b^n after n snapshots
 
-    (Polyak & Juditsky 1992 average uniformly, which ``swa(start=0, cycle=1)`` does; with a decay b: the "mean teacher" of
-    Tarvainen & Valpola 2017). The division takes out the weight b^n of a start at zero, as in Adam: snapshot j counts
-    b^(n-j) (1 - b) / (1 - b^n), and these sum to one; Tarvainen & Valpola start at the first weights and raise b instead.
+    (Polyak & Juditsky 1992 average uniformly, which ``swa(start=0, cycle=1)`` does; with a decay b it is the "mean
+    teacher" of Tarvainen & Valpola 2017). The division takes out the weight b^n of a start at zero, as in Adam:
+    snapshot j counts b^(n-j) (1 - b) / (1 - b^n), and these sum to one; Tarvainen & Valpola start at the first
+    weights and raise b instead.
 
     Give ``decay`` = b for each snapshot, or ``half_life``, the steps in which the weight of a snapshot falls to a half
     (b = 2^(-cycle / half_life)); by default a twentieth of the planned steps, since a good length goes with that of
-    training (Karras et al. 2024, section 3). ``start`` is the fraction of the planned steps after which snapshots begin,
-    ``cycle`` the steps from one to the next. Stds of the model, if it has any, are dropped, as in ``swa``.
+    training (Karras et al. 2024, section 3). ``start`` is the fraction of the planned steps after which snapshots
+    begin, ``cycle`` the steps from one to the next. Stds of the model, if any, are dropped, as in ``swa``.
     """
 
     decay: float | None = None

@@ -1,9 +1,9 @@
 """Running statistics of snapshots, in float64 and without cancellation.
 
-Each is told the number n of the snapshot (1, 2, ...) and its gain g_n, the weight of the snapshot relative to that of all
-so far: g_1 = 1, and g_n = 1/n makes a uniform mean. Counter and gain are decided in one place, the collector, so whatever
-is averaged is averaged alike. Snapshot j ends with weight g_j (1 - g_(j+1)) ... (1 - g_n), and these sum to one. Tensors
-are replaced and never changed in place, so a state that was handed out stays as it was.
+Each is told the number n of the snapshot (1, 2, ...) and its gain g_n, the weight of the snapshot relative to that of
+all so far: g_1 = 1, and g_n = 1/n makes a uniform mean. Counter and gain are decided in one place, the collector, so
+whatever is averaged is averaged alike. Snapshot j ends with weight g_j (1 - g_(j+1)) ... (1 - g_n), and these sum to
+one. Tensors are replaced and never changed in place, so a state that was handed out stays as it was.
 """
 
 from __future__ import annotations

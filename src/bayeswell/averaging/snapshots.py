@@ -74,7 +74,7 @@ class SnapshotCollector:
             return self._finish()
 
     def deterministic(self) -> dict[str, Tensor]:
-        """Averages, over the same snapshots and weighed alike, of the trained parameters that have no posterior, by name.
+        """Averages, over the same snapshots with the same weights, of the trained parameters without a posterior.
 
         An average of weights belongs with the average of the normalisation layers' scales and offsets, not with
         their last values. Empty where every trained parameter is Bayesian.

@@ -53,6 +53,11 @@ class WeightSampling(Estimator):
         return average_nll(self, model, weights, step, self.draws)
 
     @property
+    def passes(self) -> int:
+        """One for each draw."""
+        return self.draws
+
+    @property
     def cost(self) -> float:
         """In forward passes."""
         return 3.0 * self.draws
