@@ -1,7 +1,7 @@
 """A view of a lifted network whose weights are moved by a constant of its own in every pass of the estimator.
 
-An estimator whose NLL is a mean over D passes (``Estimator.passes``) is evaluated pass by pass: draw d is moved by row d
-of the offsets, and so are the means that pass d sees. What the divergence sees is not moved.
+An estimator whose NLL is a mean over D passes (``Estimator.passes``) is evaluated pass by pass: draw d is moved by row
+d of the offsets, and so are the means that pass d sees. What the divergence sees is not moved.
 """
 
 from __future__ import annotations

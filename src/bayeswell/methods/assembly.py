@@ -28,11 +28,11 @@ from ..optimizers import (
     hold_inactive,
     parameter_groups,
     set_rates,
-    stds_out_of_reach,
+    std_convergence_warning,
 )
 from ..post_hoc import POST_HOC
 from ..samplers import SAMPLERS
-from ..types import FACTORISED, POINT, Collector, Objective, Progress
+from ..types import FACTORISED, POINT, Collector, KLWeight, Objective, Progress
 from .method import Method
 
 EPOCH_METRICS = ("total", "nll", "kl")
@@ -143,7 +143,7 @@ def assemble(
     total_steps = epochs * batches
     rate = RATES.resolve(method.rate)
     groups = _groups(method, model, elbo, stepper)
-    _warn_of_short_reach(model, groups, stepper, rate, total_steps, batches)
+    _warn_of_short_reach(model, groups, stepper, rate, elbo.kl_weight, total_steps, batches)
     context = {
         "dataset_size": dataset_size,
         "generator": generator,
@@ -244,27 +244,23 @@ def _plateau(settings: Mapping[str, Any]) -> Plateau:
 
 
 def _warn_of_short_reach(
-    model: BayesianModule, groups: list[dict[str, Any]], stepper: Any, rate: Rate, total_steps: int, batches: int
+    model: BayesianModule,
+    groups: list[dict[str, Any]],
+    stepper: Any,
+    rate: Rate,
+    kl_weight: KLWeight,
+    total_steps: int,
+    batches: int,
 ) -> None:
     """Say with numbers if the stds cannot get where they belong in the planned steps."""
     stds = next((group for group in groups if group["name"] == STDS), None)
-    if stds is None or "prior" in _wants(stepper) or not _moves_like_adam(stepper):
+    if stds is None:
         return
-    # A thousand of the steps stand for all: a schedule of millions would take longer than the first epoch.
-    every = max(1, total_steps // 1000)
-    seen = range(every // 2, total_steps, every)
-    factors = sum(rate.factor(Progress(step, total_steps, step % batches, batches)) for step in seen)
-    factors *= total_steps / len(seen)
-    with torch.no_grad():
-        ratio = float((model.posterior.std_vector() / model.prior.std_vector()).log().mean().exp())
-    note = stds_out_of_reach(ratio, stds["lr"], factors)
+    bound = getattr(stepper, "step_bound", None)
+    plan = (rate, kl_weight, total_steps, batches)
+    note = std_convergence_warning(model.posterior, model.prior, stds["lr"], bound, *plan)
     if note is not None:
         warnings.warn(note, BayeswellWarning, stacklevel=6)
-
-
-def _moves_like_adam(stepper: Any) -> bool:
-    """Whether a step moves a parameter by about lr at most."""
-    return stepper.name in ("adam", "amsgrad", "adamw", "radam")
 
 
 def _always(at: Progress) -> bool:
