@@ -16,7 +16,9 @@ from .swag import SWAG
 from .swag_diag import SWAGDiagonal
 from .timetable import plan
 
-AVERAGING: Registry[CollectorPart] = Registry("averaging", SWA, EMA, SWAGDiagonal, SWAG, HWA, Bank)
+AVERAGING: Registry[CollectorPart] = Registry(
+    "collector", SWA, EMA, SWAGDiagonal, SWAG, HWA, Bank, requires=("build",), protocol=CollectorPart
+)
 
 __all__ = [
     "AVERAGING",

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ..errors import SettingError, require_between, require_positive
 from ..posteriors import Delta, DeltaPosterior
-from ..types import BayesianModel, Collector, Posterior, PosteriorPart
+from ..types import BayesianModel, Collector, CollectorPart, Posterior, PosteriorPart
 from .running import Mean
 from .snapshots import SnapshotCollector
 from .timetable import check_timing, plan
@@ -17,7 +17,7 @@ _HALF_LIVES_IN_A_RUN = 20
 
 
 @dataclass(frozen=True)
-class EMA:
+class EMA(CollectorPart):
     """The exponential moving average of the weights, as one weight vector.
 
         w_EMA <- b w_EMA + (1 - b) w,   divided by 1 - b^n after n snapshots

@@ -58,6 +58,11 @@ class WeightSampling(Estimator):
         return self.draws
 
     @property
+    def shares_draws(self) -> bool:
+        """The batch sees the drawn weights themselves."""
+        return True
+
+    @property
     def cost(self) -> float:
         """In forward passes."""
         return 3.0 * self.draws
