@@ -815,7 +815,7 @@ def test_states_of_other_networks_are_refused() -> None:
         ("bank", {"thinning": 0}, "bank: thinning = 0"),
         ("bank", {"max_draws": 0}, "bank: max_draws = 0"),
         ("bank", {"memory_limit": -1}, "bank: memory_limit = -1; it must be a number of bytes, 0 or more"),
-        ("swags", {}, "unknown averaging 'swags'; did you mean 'swag'"),
+        ("swags", {}, "unknown collector 'swags'; did you mean 'swag'"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(part: str, settings: dict[str, Any], message: str) -> None:
@@ -922,7 +922,7 @@ def test_every_collector_says_where_other_parameters_end(name: str) -> None:
 
 
 def test_every_part_has_a_name_a_summary_and_a_paper() -> None:
-    assert list(AVERAGING) == ["swa", "swag_diag", "swag", "hwa", "bank"]
+    assert list(AVERAGING) == ["swa", "ema", "swag_diag", "swag", "hwa", "bank"]
     for summary, paper in AVERAGING.summaries().values():
         assert summary.endswith(".")
         assert paper

@@ -166,7 +166,7 @@ class HWA(CollectorPart):
 
 
 class Within:
-    """W: the mean of the snapshots' own variances, or only those of the first snapshot."""
+    """W: the (weighted) mean of the snapshots' own variances, or only those of the first snapshot."""
 
     def __init__(self, like: Tensor, first_only: bool) -> None:
         self.first_only = first_only
@@ -174,7 +174,7 @@ class Within:
 
     def add(self, snapshot: Snapshot) -> None:
         if snapshot.number == 1 or not self.first_only:
-            self.mean = self.mean + (snapshot.variance - self.mean) / snapshot.number
+            self.mean = self.mean + snapshot.gain * (snapshot.variance - self.mean)
 
     def state_dict(self) -> dict[str, Any]:
         return {"mean": self.mean}

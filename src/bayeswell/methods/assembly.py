@@ -25,9 +25,9 @@ from ..optimizers import (
     hold_inactive,
     parameter_groups,
     set_rates,
-    stds_out_of_reach,
+    std_convergence_warning,
 )
-from ..types import Collector, Objective, PostHocPart, Progress, Rate, Stepper
+from ..types import Collector, KLWeight, Objective, PostHocPart, Progress, Rate, Stepper
 from .method import Method
 from .resolved import ResolvedMethod, resolve
 
@@ -129,7 +129,7 @@ def assemble(
     total_steps = epochs * batches
     groups = _groups(chosen, model, elbo, stepper)
     _require_groups(parts.plateaus, groups)
-    _warn_of_short_reach(model, groups, stepper, parts.rate, total_steps, batches)
+    _warn_of_short_reach(model, groups, stepper, parts.rate, elbo.kl_weight, total_steps, batches)
     context = {
         "dataset_size": dataset_size,
         "generator": generator,
@@ -192,19 +192,19 @@ def _require_groups(plateaus: Mapping[str, Plateau], groups: list[dict[str, Any]
 
 
 def _warn_of_short_reach(
-    model: BayesianModule, groups: list[dict[str, Any]], stepper: Stepper, rate: Rate, total_steps: int, batches: int
+    model: BayesianModule,
+    groups: list[dict[str, Any]],
+    stepper: Stepper,
+    rate: Rate,
+    kl_weight: KLWeight,
+    total_steps: int,
+    batches: int,
 ) -> None:
     """Say with numbers if the stds cannot get where they belong in the planned steps."""
     stds = next((group for group in groups if group["name"] == STDS), None)
-    if stds is None or stepper.handles_divergence or stepper.step_bound is None:
+    if stds is None or stepper.handles_divergence:
         return
-    # A thousand of the steps stand for all: a schedule of millions would take longer than the first epoch.
-    every = max(1, total_steps // 1000)
-    seen = range(every // 2, total_steps, every)
-    factors = sum(rate.factor(Progress(step, total_steps, step % batches, batches)) for step in seen)
-    factors *= total_steps / len(seen)
-    with torch.no_grad():
-        ratio = float((model.posterior.std_vector() / model.prior.std_vector()).log().mean().exp())
-    note = stds_out_of_reach(ratio, stepper.step_bound * stds["lr"], factors)
+    plan = (rate, kl_weight, total_steps, batches)
+    note = std_convergence_warning(model.posterior, model.prior, stds["lr"], stepper.step_bound, *plan)
     if note is not None:
         warnings.warn(note, BayeswellWarning, stacklevel=6)

@@ -24,9 +24,10 @@ from ..random import derive_seed, make_generator
 from ..types import Inputs
 from .beginning import Beginning, beginning, end_state
 from .chains import function_space_report
-from .data import Augment, Batches, TensorBatches, as_batches, dtype_of, first_examples
+from .data import Augment, Batches, TensorBatches, as_batches
 from .early_stopping import KeepBest
 from .engine import Devices, Engine
+from .examples import dtype_of, first_examples
 from .finalize import final_model
 from .loop import train
 from .members import Contribution, contribution, gather, mean_likelihood
@@ -92,7 +93,8 @@ def fit(
     Args:
         net: any ``nn.Module``; it is copied, not changed. Or what was trained before (a ``Result``, what ``load``
             brings back, a lifted model): then training goes on, see below.
-        data: ``(inputs, targets)`` as tensors or numpy arrays, a Dataset or a DataLoader.
+        data: ``(inputs, targets)`` as tensors or numpy arrays, a Dataset or a DataLoader; a third part says how often
+            each example counts (a weight of 2: the example met twice).
         method: a name (``find_method``), or a ``Method``; None: "bbb", or the result's own.
         likelihood: a name, ``{"name": ..., setting: value}``, an object with an ``nll``, or a function of the outputs
             that returns a torch distribution; None: "categorical", or the result's own.
@@ -273,7 +275,7 @@ def _validation(
     if held_out is None:
         return None, None
     pairs = as_batches(held_out, 1, dtype)
-    if not isinstance(pairs, TensorBatches):
+    if not isinstance(pairs, TensorBatches) or pairs.weights is not None:
         raise SettingError("validation must be (inputs, targets) as tensors or arrays")
     return validation_on(pairs.inputs, pairs.targets, draws=10), best
 

@@ -68,6 +68,8 @@ class Posterior(nn.Module):
 
     layout: Layout
     noise_size: int
+    log_std_speed: float = 1.0
+    """How far a log std moves, at most, as each parameter that it is made of moves by one."""
 
     def mean_vector(self) -> Tensor:
         """(P,): E[w]."""
