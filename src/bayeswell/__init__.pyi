@@ -24,15 +24,15 @@ from .likelihoods import (
     Poisson,
     StudentT,
 )
-from .methods import METHODS, Method, find_method, method_names
+from .methods import METHODS, Method, find_method, method_names, register
 from .models import MODELS, build_model, default_model
 from .objectives import ELBO
-from .optimizers import OPTIMIZERS, RATES
+from .optimizers import OPTIMIZERS, RATES, TorchOptimizer, TorchScheduler
 from .post_hoc import POST_HOC
 from .posteriors import POSTERIORS, Delta, Full, KTied, LowRank, MatrixNormal, MeanField
 from .predictive import ClassPrediction, RealPrediction, predict
 from .predictive.predictor import Predictor, load
-from .priors import PRIORS, Kaiming, LaplacePrior, Normal, ScaleMixture, Xavier
+from .priors import PRIORS, DistributionPrior, Kaiming, LaplacePrior, Normal, ScaleMixture, Xavier
 from .random import make_generator
 from .samplers import SAMPLERS
 from .schedules import KL_WEIGHTS, Geometric, LinearAnneal, Uniform
@@ -82,6 +82,7 @@ __all__ = [
     "Description",
     "Devices",
     "DistributionLikelihood",
+    "DistributionPrior",
     "DivergenceError",
     "EpochRecord",
     "FileError",
@@ -120,6 +121,8 @@ __all__ = [
     "Sharpness",
     "StudentT",
     "Terms",
+    "TorchOptimizer",
+    "TorchScheduler",
     "Uniform",
     "VariationalLaplace",
     "WeightSampling",
@@ -140,6 +143,7 @@ __all__ = [
     "plots",
     "predict",
     "rate_range",
+    "register",
     "save",
     "training",
 ]

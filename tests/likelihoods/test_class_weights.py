@@ -13,11 +13,11 @@ import pytest
 import scipy.special
 import torch
 from torch import Tensor
-from truths.statistics import assert_mean_close
 
 from bayeswell.errors import DataError, SettingError
 from bayeswell.likelihoods import LIKELIHOODS, Bernoulli, Categorical, weighted_as
 from bayeswell.random import make_generator
+from truths.statistics import assert_mean_close
 
 MANY = 100_000
 WEIGHTS = (0.5, 2.0, 1.3, 0.0)

@@ -12,11 +12,11 @@ import pytest
 import scipy.stats
 import torch
 from torch import Tensor
-from truths.statistics import assert_mean_close
 
 from bayeswell.errors import DataError, SettingError
 from bayeswell.likelihoods import LIKELIHOODS, NegativeBinomial, Poisson
 from bayeswell.random import make_generator
+from truths.statistics import assert_mean_close
 
 MANY = 200_000
 LOG_MEANS = torch.tensor([0.7, -1.3, 2.1, 0.2], dtype=torch.float64)

@@ -300,9 +300,9 @@ def test_samples_that_were_not_kept_are_not_there() -> None:
     assert not hasattr(found, "samples")
     assert getattr(found, "samples", None) is None
     with pytest.raises(AttributeError, match="keep_samples=True"):
-        found.samples  # noqa: B018
+        found.samples
     with pytest.raises(bw.SettingError, match="keep_samples=True"):
-        found.samples  # noqa: B018
+        found.samples
 
 
 def test_a_mapping_is_a_likelihood_to_predict_with() -> None:

@@ -15,7 +15,6 @@ import pytest
 import scipy.stats
 import torch
 from torch import Tensor, distributions, nn
-from truths.statistics import assert_mean_close
 
 from bayeswell.errors import DataError, NetworkError, SettingError
 from bayeswell.likelihoods import (
@@ -31,6 +30,7 @@ from bayeswell.likelihoods import (
     for_outputs,
 )
 from bayeswell.random import make_generator
+from truths.statistics import assert_mean_close
 
 
 def poisson(f: Tensor) -> distributions.Distribution:

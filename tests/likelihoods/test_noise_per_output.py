@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from truths.statistics import assert_mean_close, assert_variance_close
 
 from bayeswell.errors import DataError, SettingError
 from bayeswell.likelihoods import LIKELIHOODS, Gaussian
 from bayeswell.random import make_generator
+from truths.statistics import assert_mean_close, assert_variance_close
 
 STDS = (0.3, 1.7, 0.8)
 MANY = 100_000

@@ -10,11 +10,11 @@ import scipy.integrate
 import scipy.stats
 import torch
 from torch import Tensor
-from truths.statistics import assert_distribution_close, assert_mean_close
 
 from bayeswell.errors import DataError, SettingError
 from bayeswell.likelihoods import LIKELIHOODS, Gaussian, StudentT
 from bayeswell.random import make_generator
+from truths.statistics import assert_distribution_close, assert_mean_close
 
 MANY = 100_000
 SCALE, DF = 0.6, 3.5

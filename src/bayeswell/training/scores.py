@@ -18,22 +18,23 @@ Validation = Callable[[Any, Any], dict[str, float]]
 
 
 class Score:
-    """A running score: (outputs, targets) -> its sum over a batch; ``name`` says of what.
+    """A running score: (outputs, targets, weights or None) -> its (weighted) sum over a batch; ``name`` says of what.
 
-    "accuracy" for classes: hits, as a share of the labels that count (those that are not ignored), times the examples
-    of the batch. "rmse" for real numbers: squared errors. None for a likelihood that does not predict, and for one that
-    has to see outputs first, until it has.
+    "accuracy" for classes: an example of several labels counts the share of hits among them. "rmse" for real numbers:
+    an example of several counts their mean squared error. None for a likelihood that does not predict, and for one that
+    has to see outputs first, until it has. Of a batch with ignored labels it is the share of hits among all others,
+    times the (weighted) examples.
     """
 
     def __init__(self, likelihood: Any) -> None:
         self.likelihood = likelihood
         self.name: str | None = None
-        self._of: Callable[[Any, Tensor, Tensor], float] = self._decide
+        self._of: Callable[[Any, Tensor, Tensor, Tensor | None], float] = self._decide
         self._choose(likelihood)
 
-    def __call__(self, outputs: Any, targets: Tensor) -> float:
+    def __call__(self, outputs: Any, targets: Tensor, weights: Tensor | None) -> float:
         """The sum over the examples of a batch."""
-        return self._of(self.likelihood, outputs, targets) if isinstance(outputs, Tensor) else 0.0
+        return self._of(self.likelihood, outputs, targets, weights) if isinstance(outputs, Tensor) else 0.0
 
     def _choose(self, likelihood: Any) -> None:
         """Once: asking a likelihood what it is costs more than the score of a batch."""
@@ -44,31 +45,40 @@ class Score:
         elif not hasattr(likelihood, "for_outputs"):
             self._of = _nothing
 
-    def _decide(self, likelihood: Any, outputs: Tensor, targets: Tensor) -> float:
+    def _decide(self, likelihood: Any, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> float:
         with torch.no_grad():
             self._choose(for_outputs(likelihood, outputs.detach()))
-        return 0.0 if self.name is None else self._of(self.likelihood, outputs, targets)
+        return 0.0 if self.name is None else self._of(self.likelihood, outputs, targets, weights)
 
 
 @torch.no_grad()
-def _hits(likelihood: ClassLikelihood, outputs: Tensor, targets: Tensor) -> float:
+def _hits(likelihood: ClassLikelihood, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> float:
     guesses = likelihood.class_probabilities(outputs.detach()).argmax(-1)
     hits = guesses.reshape(-1) == targets.reshape(-1)
     places = counted(likelihood, targets)
-    if places is not None:
-        hits = hits[places.reshape(-1)]
-    return float(hits.double().mean()) * len(targets) if hits.numel() else 0.0
+    if places is None:
+        return _sum(hits.double(), targets, weights)
+    each = torch.ones(len(targets), device=hits.device) if weights is None else weights
+    share = (each.double().view(-1, 1) * places.reshape(len(targets), -1)).view(-1)
+    return float((share * hits).sum() / share.sum().clamp_min(1e-300) * each.double().sum())
 
 
 @torch.no_grad()
-def _squares(likelihood: RealLikelihood, outputs: Tensor, targets: Tensor) -> float:
+def _squares(likelihood: RealLikelihood, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> float:
     mean = likelihood.mean_and_variance(outputs.detach())[0]
     errors = mean.reshape(-1).double() - targets.reshape(-1)
-    return float(errors.square().mean()) * len(targets)
+    return _sum(errors.square(), targets, weights)
 
 
-def _nothing(likelihood: Any, outputs: Tensor, targets: Tensor) -> float:
+def _nothing(likelihood: Any, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> float:
     return 0.0
+
+
+def _sum(values: Tensor, targets: Tensor, weights: Tensor | None) -> float:
+    """Of the examples' means."""
+    if weights is None:
+        return float(values.mean()) * len(targets)
+    return float((weights * values.view(len(targets), -1).mean(1)).sum())
 
 
 def measure(prediction: ClassPrediction | RealPrediction, targets: Tensor) -> dict[str, float]:
