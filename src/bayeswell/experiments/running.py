@@ -16,7 +16,7 @@ from ..predictive.predictor import Predictor
 from ..training import Callback, Interrupted, ProgressBar, Result, RunFolder, fit
 from ..training.progress import wants_progress
 from ..training.run_folder import MODEL, differences
-from .data_card import DataCard
+from .data_spec import DataSpec
 from .evaluating import scores_of
 from .experiment import Experiment
 from .loggers import Watchers
@@ -128,7 +128,7 @@ def _finish(
 ) -> dict[str, Any]:
     """Save the model, measure it, write the result: in this order, so that a result has a model."""
     result.save(folder.path / MODEL)
-    DataCard.of(problem.data, experiment).write(folder.path)
+    DataSpec.of(problem.data, experiment).write(folder.path)
     began = time.perf_counter()
     predictor = Predictor(result.model, result.likelihood)
     scores = scores_of(predictor, problem.data, problem.ood_inputs, draws=experiment.draws)

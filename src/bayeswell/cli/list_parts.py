@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from . import options as o
+from .command import command
+from .options import Json
 from .screen import new_table, plain, show, show_json
 
 PARTS = (
@@ -63,18 +64,12 @@ SIZES: Mapping[str, tuple[tuple[int, ...], int, int | None]] = {
 _CIFAR10 = ((3, 32, 32), 10, None)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("methods", help=METHODS_HELP, epilog="\n".join(METHODS_EXAMPLES))(methods)
-    app.command("models", help=MODELS_HELP, epilog="\n".join(MODELS_EXAMPLES))(models)
-    app.command("data", help=DATA_HELP, epilog="\n".join(DATA_EXAMPLES))(data)
-
-
+@command("methods", METHODS_HELP, METHODS_EXAMPLES)
 def methods(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="One method in full.", show_default=False)
     ] = None,
-    json: o.Json = False,
+    json: Json = False,
 ) -> None:
     """List the methods."""
     from ..methods import METHODS, find_method, method_names
@@ -126,12 +121,13 @@ def _shown(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
+@command("models", MODELS_HELP, MODELS_EXAMPLES)
 def models(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One model.", show_default=False)] = None,
     data: Annotated[
         str | None, typer.Option("--data", "-d", help="Count for this data set.", show_default="that of the paper")
     ] = None,
-    json: o.Json = False,
+    json: Json = False,
 ) -> None:
     """List the networks."""
     from ..models import MODELS
@@ -201,9 +197,10 @@ def _listed(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
+@command("data", DATA_HELP, DATA_EXAMPLES)
 def data(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One data set.", show_default=False)] = None,
-    json: o.Json = False,
+    json: Json = False,
 ) -> None:
     """List the data sets."""
     from ..datasets import DATASETS, data_folders

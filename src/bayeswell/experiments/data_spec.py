@@ -24,7 +24,7 @@ _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 @dataclass(frozen=True)
-class DataCard:
+class DataSpec:
     """A data set without its examples.
 
     ``columns`` and ``target_name`` are names in a table of one's own, ``delimiter`` stands between its cells.
@@ -44,8 +44,8 @@ class DataCard:
     raw_scale: float = 1.0
 
     @classmethod
-    def of(cls, data: Data, experiment: Experiment) -> DataCard:
-        """The card of loaded data."""
+    def of(cls, data: Data, experiment: Experiment) -> DataSpec:
+        """The spec of loaded data."""
         part = find_data(experiment.data)
         return cls(
             data.name, data.input_shape, data.outputs, data.class_names, data.vocabulary, data.scaling, data.columns,
@@ -86,7 +86,7 @@ class DataCard:
         write_document(folder / NAME, record)
 
     @classmethod
-    def read(cls, folder: str | os.PathLike[str]) -> DataCard:
+    def read(cls, folder: str | os.PathLike[str]) -> DataSpec:
         """From the folder of a run."""
         path = Path(folder) / NAME
         record = read_document(path)

@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from . import options as o
+from ..errors import SettingError
+from .command import command
+from .options import Json
 from .screen import counted, show_json, show_scores
 
 RunFolder = Annotated[
@@ -42,12 +44,7 @@ PREDICT_EXAMPLES = (
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("evaluate", help=EVALUATE_HELP, epilog="\n".join(EVALUATE_EXAMPLES))(evaluate)
-    app.command("predict", help=PREDICT_HELP, epilog="\n".join(PREDICT_EXAMPLES))(predict)
-
-
+@command("evaluate", EVALUATE_HELP, EVALUATE_EXAMPLES)
 def evaluate(
     run: RunFolder,
     data: Annotated[
@@ -66,7 +63,7 @@ def evaluate(
         typer.Option("--ood-set", metavar="KEY=VALUE", help="A setting of it.", show_default=False),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", "-s", help="Decides the draws.")] = 0,
-    json: o.Json = False,
+    json: Json = False,
 ) -> None:
     """Measure a finished run on test data."""
     from ..experiments import evaluate as measured
@@ -80,6 +77,7 @@ def evaluate(
         )
 
 
+@command("predict", PREDICT_HELP, PREDICT_EXAMPLES)
 def predict(
     run: RunFolder,
     inputs: Annotated[
@@ -92,17 +90,17 @@ def predict(
     ] = None,
     draws: Annotated[int, typer.Option("--draws", help="Networks drawn for a prediction.")] = 100,
     seed: Annotated[int, typer.Option("--seed", "-s", help="Decides the draws.")] = 0,
-    json: o.Json = False,
+    json: Json = False,
 ) -> None:
     """Predict for new inputs."""
     from ..experiments import predict_file, write_predictions
     from ..experiments.predicting import picture_files, prediction_rows
 
-    found, card = predict_file(run, inputs, draws=draws, seed=seed)
+    found, spec = predict_file(run, inputs, draws=draws, seed=seed)
     files = picture_files(inputs)
     if out is not None:
-        write_predictions(out, found, card, files)
-    rows = list(prediction_rows(found, card, files))
+        write_predictions(out, found, spec, files)
+    rows = list(prediction_rows(found, spec, files))
     if json:
         shown = [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
         show_json({"run": str(run), "examples": len(shown), "draws": found.draws, "predictions": shown})
@@ -116,7 +114,6 @@ def predict(
 
 
 def _choice(what: str, name: str | None, pairs: list[str] | None) -> dict[str, Any] | None:
-    from ..errors import SettingError
     from ..experiments import parse_settings
 
     settings = parse_settings(pairs or [], f"--{what}-set")
