@@ -16,10 +16,13 @@ import typer
 from ..errors import BayeswellError, BayeswellWarning, DivergenceError
 from ..version import __version__
 from .compare import compare
+from .data import data
 from .evaluate import evaluate, predict
 from .fidelity import fidelity
-from .list_parts import data, methods, models
 from .lr_range import lr_range
+from .methods import methods
+from .models import models
+from .parts import parts
 from .report import report
 from .screen import one_line
 from .sweep import sweep
@@ -40,7 +43,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 # A new command has its place here, which is its place in the help.
-COMMANDS = (train, resume, evaluate, predict, fidelity, compare, report, sweep, lr_range, methods, models, data)
+COMMANDS = (train, resume, evaluate, predict, fidelity, compare, report, sweep, lr_range, methods, parts, models, data)
 for one in COMMANDS:
     app.command(one.name, help=one.help, epilog="\n".join(one.examples))(one.function)
 

@@ -33,17 +33,18 @@ def command(name: str, help: str, examples: Sequence[str]) -> Callable[[Callable
 
 
 def with_settings(
-    *only: str, without: Sequence[str] = (), **changes: Mapping[str, Any]
+    *only: str, without: Sequence[str] = (), trains: bool = True, **changes: Mapping[str, Any]
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each setting of a run, and ``--config``, where its argument ``given`` stands.
 
     ``given`` is what was said of them: values by name (None: nothing was said), ``NAME_set`` for the settings of what
     is chosen by name, and ``config``. ``only`` some settings, or all ``without`` a few; ``changes`` to how one is said
-    here, by its name: ``workers={"option": "--data-workers"}``.
+    here, by its name: ``workers={"option": "--data-workers"}``. A command that does not train (``trains`` False) has no
+    ``--config``, and no headings between its options.
     """
     chosen = [SETTINGS[name] for name in only or SETTINGS if name not in without]
-    settings = [option for one in chosen for option in _options(one, **changes.get(one.name, {}))]
-    options = [*settings, _CONFIG]
+    settings = [option for one in chosen for option in _options(one, trains, **changes.get(one.name, {}))]
+    options = [*settings, _CONFIG] if trains else settings
 
     def wrap(function: Callable[..., None]) -> Callable[..., None]:
         def run(**values: Any) -> None:
@@ -60,22 +61,21 @@ def with_settings(
     return wrap
 
 
-def _options(setting: Setting, option: str | None = None, **words: Any) -> list[inspect.Parameter]:
+def _options(
+    setting: Setting, trains: bool, option: str | None = None, settings: str | None = None, **words: Any
+) -> list[inspect.Parameter]:
     """The option of a setting, and that for the settings of what it chooses by name."""
+    panel = setting.panel if trains else None
     names = [f"{option or setting.option}{f'/{setting.off}' if setting.off else ''}", *filter(None, [setting.short])]
-    said: dict[str, Any] = {
-        "help": setting.help,
-        "metavar": setting.metavar,
-        "show_default": setting.shown or str(setting.default),
-    }
-    found = [_parameter(setting.name, setting.kind, names, setting.panel, **{**said, **words})]
+    said: dict[str, Any] = {"show_default": setting.shown or str(setting.default), "help": setting.help}
+    found = [_parameter(setting.name, setting.kind, names, panel, **{**said, "metavar": setting.metavar, **words})]
     if setting.settings is not None:
-        said = {"help": setting.settings, "metavar": "KEY=VALUE", "show_default": False}
-        found.append(_parameter(f"{setting.name}_set", list[str], [setting.settings_option], setting.panel, **said))
+        said = {"help": settings or setting.settings, "metavar": "KEY=VALUE", "show_default": False}
+        found.append(_parameter(f"{setting.name}_set", list[str], [setting.settings_option], panel, **said))
     return found
 
 
-def _parameter(name: str, kind: Any, names: Sequence[str], panel: str, **words: Any) -> inspect.Parameter:
+def _parameter(name: str, kind: Any, names: Sequence[str], panel: str | None, **words: Any) -> inspect.Parameter:
     annotation = Annotated[kind | None, typer.Option(*names, rich_help_panel=panel, **words)]
     return inspect.Parameter(f"{_OURS}{name}", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 

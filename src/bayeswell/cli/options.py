@@ -9,6 +9,7 @@ import typer
 
 from ..errors import SettingError, require_count
 from ..experiments.schema import HOW, RUN, SETTINGS
+from ..experiments.setting import Setting
 
 if TYPE_CHECKING:
     from ..experiments import Experiment
@@ -37,7 +38,7 @@ def experiment_from(given: Mapping[str, Any], extra: Sequence[str] = ()) -> tupl
 
     ``given`` as ``with_settings`` gives it: None where nothing was said.
     """
-    from ..experiments import Experiment, merged, parse_settings, read_config
+    from ..experiments import Experiment, read_config
 
     config = given.get("config")
     record = {} if config is None else read_config(config, [*SETTINGS, *extra])
@@ -45,18 +46,27 @@ def experiment_from(given: Mapping[str, Any], extra: Sequence[str] = ()) -> tupl
     for name, setting in SETTINGS.items():
         value = given.get(name)
         if setting.settings is not None:
-            if value is not None:
-                record = merged(record, {name: {"name": value}})
-            own = parse_settings(given.get(f"{name}_set") or [], setting.settings_option)
-            if own and record.get(name) is None:  # they belong to the one that stands by default
-                if setting.default is None:
-                    raise SettingError(f"{setting.settings_option}: say which {name} with {setting.option}")
-                record[name] = setting.default
-            record = merged(record, {name: own}) if own else record
+            record = with_choice(record, given, setting, setting.default)
         elif value is not None:
             table = setting.kind is bool and setting.default is None  # a switch for a table with its usual settings
             record[name] = ({} if value else None) if table else value
     return Experiment.from_json(record), others
+
+
+def with_choice(
+    record: Mapping[str, Any], given: Mapping[str, Any], setting: Setting, default: Any = None
+) -> dict[str, Any]:
+    """The record with what was chosen by name and its settings, which belong to ``default`` if nothing was chosen."""
+    from ..experiments import merged, parse_settings
+
+    name, chosen = setting.name, given.get(setting.name)
+    found = dict(record) if chosen is None else merged(record, {name: {"name": chosen}})
+    own = parse_settings(given.get(f"{name}_set") or [], setting.settings_option)
+    if own and found.get(name) is None:
+        if default is None:
+            raise SettingError(f"{setting.settings_option}: say which {name} with {setting.option}")
+        found[name] = default
+    return merged(found, {name: own}) if own else found
 
 
 def use_threads(threads: int | None) -> None:

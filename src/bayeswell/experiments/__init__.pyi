@@ -8,6 +8,7 @@ from .data_spec import DataSpec as DataSpec
 from .evaluating import evaluate as evaluate
 from .evaluating import load_model as load_model
 from .experiment import Experiment as Experiment
+from .experiment import experiment_of as experiment_of
 from .inspection import inspect_run as inspect_run
 from .inspection import inspection_of as inspection_of
 from .loggers import CsvLog as CsvLog
@@ -19,7 +20,6 @@ from .predicting import write_predictions as write_predictions
 from .problem import Problem as Problem
 from .problem import load_problem as load_problem
 from .running import RunFailed as RunFailed
-from .running import experiment_of as experiment_of
 from .running import finished_result as finished_result
 from .running import resume_run as resume_run
 from .running import run as run

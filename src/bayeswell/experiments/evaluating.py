@@ -20,9 +20,9 @@ from ..predictive.predictor import Predictor, load
 from ..training.run_folder import CONFIG, MODEL
 from .config_parsing import as_data_choice
 from .data_spec import NAME, DataSpec
-from .experiment import Experiment
-from .paths import path_of, run_config
-from .problem import load_ood
+from .experiment import experiment_of
+from .paths import path_of
+from .problem import data_of, load_ood
 from .scores import as_json, ood_scores, prediction_scores
 
 BATCH = 1000
@@ -89,19 +89,12 @@ def load_model(path: str | os.PathLike[str]) -> Predictor:
 
 
 def _data_of_run(folder: Path, choice: Any) -> Data:
-    problem = run_config(folder).get("problem")
-    record = problem.get("experiment") if isinstance(problem, Mapping) else None
-    if not isinstance(record, Mapping):
-        raise SettingError(f"{str(folder)!r} holds a run of a program of its own: evaluate it there")
-    experiment = Experiment.from_json(record)
+    experiment = experiment_of(folder)
     assert isinstance(experiment.data, Mapping)
     other = None if choice is None else as_data_choice("data", choice)
     if other is not None and find_data(other).name != "corrupted":
         return _other_data(other, experiment.data, DataSpec.read(folder))
-    own = load_data(
-        experiment.data, validation=experiment.validation, validation_rule=experiment.validation_rule,
-        seed=experiment.seed, standardise=experiment.standardise,
-    )  # fmt: skip
+    own = data_of(experiment)
     if other is None:
         return own
     return replace(own, name=str(other.get("corruption", "corrupted")), test=(load_inputs(other, own), own.test[1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from ..methods import Method
 from ..models import MODELS
 from ..training import Devices, KeepBest, usual_batch_size
 from .config_parsing import as_choice, as_data_choice, build_method, merged, nested
+from .paths import run_config
 from .schema import SETTINGS, RunSettings
 
 
@@ -116,6 +118,18 @@ class Experiment(RunSettings):
         for path, value in settings.items():
             record = merged(record, nested(path, value))
         return Experiment.from_json(record)
+
+
+def experiment_of(path: str | os.PathLike[str]) -> Experiment:
+    """The experiment that the run in a folder was begun with."""
+    problem = run_config(path).get("problem")
+    record = problem.get("experiment") if isinstance(problem, Mapping) else None
+    if not isinstance(record, Mapping):
+        raise SettingError(
+            f"{os.fspath(path)!r} holds a run of a program of its own: only that program can make its network and data "
+            "again"
+        )
+    return Experiment.from_json(record)
 
 
 def slug(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..datasets import Scaling
+from ..datasets import Data, Scaling
 from ..metrics import entropy
 from ..metrics.calibration import estimate_ece
 from ..metrics.classification import brier_of_examples, hits_of_examples, nll_of_examples
@@ -17,6 +17,11 @@ from ..metrics.regression import estimate_rmse, gaussian_nll_of_examples
 from ..predictive import ClassPrediction, RealPrediction
 
 ECE_BINS = 15
+
+
+def score_names(data: Data) -> tuple[str, ...]:
+    """What ``prediction_scores`` finds on such data."""
+    return ("nll", "rmse") if data.class_names is None else ("accuracy", "brier", "ece", "nll")
 
 
 def prediction_scores(

@@ -146,22 +146,15 @@ class Ledger:
         return Claim(trial.number, settings, folder, attempt, trial, lease)
 
     def _suggest(self, trial: optuna.Trial) -> dict[str, Value]:
-        """The trial's settings; those that are recorded already stay.
+        """The trial's settings; Optuna gives those again that are recorded already.
 
-        The sampler begins anew for each trial, from the sweep's seed and the trial's number: settings of a random
-        sweep depend on nothing else, whichever worker draws them and whatever was killed in between.
+        The sampler begins anew for each, from the sweep's seed, the trial's number and the setting's name: settings of
+        a random sweep depend on nothing else, whichever worker draws them and whatever was killed in between.
         """
-        self._study.sampler = _sampler(self.definition, trial.number)
-        recorded = trial.params
         settings: dict[str, Value] = {}
         for name, spread in self.definition.space.items():
-            if name in recorded:
-                # Its draw is taken and dropped, so that the names after it get the draws they would have had.
-                frozen = self._study.get_trials(deepcopy=False)[trial.number]
-                self._study.sampler.sample_independent(self._study, frozen, name, frozen.distributions[name])
-                settings[name] = recorded[name]
-            else:
-                settings[name] = _suggested(trial, name, spread)
+            self._study.sampler = _sampler(self.definition, trial.number, name)
+            settings[name] = _suggested(trial, name, spread)
         return settings
 
     def _end(self, claim: Claim, value: float | None = None, *, message: str | None = None) -> None:
@@ -216,8 +209,8 @@ def _suggested(trial: optuna.Trial, name: str, spread: Spread) -> Value:
     return trial.suggest_float(name, spread.low, spread.high, log=spread.log)
 
 
-def _sampler(definition: Definition, number: int) -> optuna.samplers.BaseSampler:
-    seed = derive_seed(definition.seed, "sweep", number) % 2**32  # all that numpy's old generators take
+def _sampler(definition: Definition, number: int, name: str) -> optuna.samplers.BaseSampler:
+    seed = derive_seed(definition.seed, "sweep", number, name) % 2**32  # all that numpy's old generators take
     if definition.sampler == "random":
         return optuna.samplers.RandomSampler(seed)
     return optuna.samplers.TPESampler(seed=seed)

@@ -23,9 +23,9 @@ from ...predictive import RealPrediction
 from ...training.run_folder import MODEL
 from ..data_spec import DataSpec
 from ..evaluating import BATCH, load_model
+from ..experiment import experiment_of
 from ..paths import path_of
 from ..problem import load_problem
-from ..running import experiment_of
 from .posterior import posterior_records
 from .predictions import Seen, example_records, prediction_records, regression_band
 
