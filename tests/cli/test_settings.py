@@ -20,6 +20,7 @@ from bayeswell.cli import command
 from bayeswell.experiments import SETTINGS, Experiment
 from bayeswell.experiments.schema import HOW
 from bayeswell.experiments.setting import Setting, count
+from bayeswell.methods import find_method
 from bayeswell.priors import Normal
 from bayeswell.registry import GROUP
 from bayeswell.sweeps.toml import to_toml
@@ -110,6 +111,22 @@ def test_a_setting_declared_anew_is_an_option_with_its_help(monkeypatch: pytest.
 def test_options_are_known_without_torch() -> None:
     code = "import bayeswell.cli, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_lr_is_the_rate_of_the_methods_own_stepper(
+    bayeswell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Experiment] = []
+    monkeypatch.setattr(experiments, "run", lambda experiment, *_, **__: asked.append(experiment) or {})
+    (tmp_path / "s.toml").write_text("[method]\nname = 'swag'\nlr = 0.07\n", encoding="utf-8")
+    for options in (["-m", "swag", "--set", "lr=0.07"], ["--config", tmp_path / "s.toml"]):
+        assert bayeswell("train", *options, "--out", tmp_path / "x").code == 0
+    assert asked[0] == asked[1]
+    assert asked[0].method_part == find_method("swag").changed(lr=0.07)
+    assert bayeswell("train", "--set", "lr=0.07", "--set", "stepper=sgd", "--out", tmp_path / "x").code == 0
+    assert asked[2].method_part.stepper == {"name": "sgd", "lr": 0.07}
+    said = bayeswell("train", "--set", "lrr=0.07", "--out", tmp_path / "x")
+    assert (said.code, "did you mean 'lr'" in said.err) == (2, True)
 
 
 @dataclass(frozen=True)
