@@ -22,7 +22,7 @@ table, with both standard errors, is also in OUT/comparison.json, and all there 
 EXAMPLES = (
     "[bold]Examples[/bold]",
     "  bayeswell compare --methods map,bbb,swag --data digits --ood noise --epochs 40 --seeds 3 --out runs/digits",
-    "  bayeswell compare --methods bbb,sgld -d wine --set temperature=1 --set sgld:stepper.lr=0.05 --out runs/wine",
+    "  bayeswell compare --methods bbb,sgld -d wine --set temperature=1 --set sgld:lr=0.05 --out runs/wine",
 )
 EXTRA = ("methods", "seeds")
 """What a settings file may say of a comparison, besides what is said of an experiment."""

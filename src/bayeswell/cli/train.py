@@ -22,7 +22,7 @@ goes on with it, bit for bit."""
 TRAIN_EXAMPLES = (
     "[bold]Examples[/bold]",
     "  bayeswell train --data digits --method k-tied --ood noise --out runs/digits",
-    "  bayeswell train -d mnist -m bbb -n lenet5 -e 10 --set temperature=1 --set stepper.lr=0.001 --out runs/mnist",
+    "  bayeswell train -d mnist -m bbb -n lenet5 -e 10 --set temperature=1 --set lr=0.001 --out runs/mnist",
     "  bayeswell train -d cifar10 -n resnet18 --model-set width=8 --augment --validation 5000 --early-stopping 5",
     "  bayeswell train -d table.csv --data-set target=price -m swag --out runs/price",
     "  bayeswell train --config settings.toml --seed 1",

@@ -27,11 +27,10 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ..errors import FileError
 from ..persistence.locks import Lease, locked, try_lock
-from ..random import derive_seed
 from .definition import LEASES, LOCK, TRIALS, Definition, storage_url
 from .results import COMPLETE, FAILED, RUNNING, SweepResult, TrialRecord
-from .space import Choices, Spread, Value
-from .study import faults_of, open_study, without_password
+from .space import Value
+from .study import faults_of, open_study, suggest, without_password
 
 BUSY_SECONDS = 60.0
 """How long to wait for a database that another program keeps locked."""
@@ -137,25 +136,13 @@ class Ledger:
         return None
 
     def _begin(self, trial: optuna.Trial, lease: Lease, *, attempt: int) -> Claim:
-        settings = self._suggest(trial)
+        settings = suggest(self._study, self.definition, trial)
         folder = self.folder / TRIALS / f"{trial.number:04d}"
         try:
             folder.mkdir(exist_ok=True)
         except OSError as error:
             raise FileError(f"cannot make the folder {str(folder)!r}: {error.strerror or error}") from error
         return Claim(trial.number, settings, folder, attempt, trial, lease)
-
-    def _suggest(self, trial: optuna.Trial) -> dict[str, Value]:
-        """The trial's settings; Optuna gives those again that are recorded already.
-
-        The sampler begins anew for each, from the sweep's seed, the trial's number and the setting's name: settings of
-        a random sweep depend on nothing else, whichever worker draws them and whatever was killed in between.
-        """
-        settings: dict[str, Value] = {}
-        for name, spread in self.definition.space.items():
-            self._study.sampler = _sampler(self.definition, trial.number, name)
-            settings[name] = _suggested(trial, name, spread)
-        return settings
 
     def _end(self, claim: Claim, value: float | None = None, *, message: str | None = None) -> None:
         with self._book():
@@ -198,22 +185,6 @@ def _given_back_on_error(lease: Lease) -> Iterator[None]:
     except BaseException:
         lease.give_back()
         raise
-
-
-def _suggested(trial: optuna.Trial, name: str, spread: Spread) -> Value:
-    if isinstance(spread, Choices):
-        chosen: Value = trial.suggest_categorical(name, spread.values)  # type: ignore[assignment]  # none is None
-        return chosen
-    if spread.whole:
-        return trial.suggest_int(name, int(spread.low), int(spread.high), log=spread.log)
-    return trial.suggest_float(name, spread.low, spread.high, log=spread.log)
-
-
-def _sampler(definition: Definition, number: int, name: str) -> optuna.samplers.BaseSampler:
-    seed = derive_seed(definition.seed, "sweep", number, name) % 2**32  # all that numpy's old generators take
-    if definition.sampler == "random":
-        return optuna.samplers.RandomSampler(seed)
-    return optuna.samplers.TPESampler(seed=seed)
 
 
 def _record(trial: FrozenTrial) -> TrialRecord:
