@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 import bayeswell.experiments as experiments
-from bayeswell.cli import command
+from bayeswell.cli import app, command
 from bayeswell.experiments import SETTINGS, Experiment
 from bayeswell.experiments.schema import HOW
 from bayeswell.experiments.setting import Setting, count
@@ -95,17 +95,16 @@ def test_a_setting_declared_anew_is_an_option_with_its_help(monkeypatch: pytest.
     seen: list[Any] = []
 
     @command.with_settings(without=("seed",))
-    def crank(*, given: Mapping[str, Any], turns: bool = False) -> None:
-        """One of its own has the same name."""
+    def crank(*, given: Mapping[str, Any], turns: Annotated[bool, typer.Option("--own")] = False) -> None:
+        """An option of its own goes by the same name in Python."""
         seen.append((given["turns"], given["epochs"], given["data_set"], "seed" in given, turns))
 
     app = typer.Typer()
     app.command()(crank)
-    # Its own option would have the same name on the command line; it keeps its own value in Python.
     shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output
     assert "Turns of the crank. [default: (3)]" in shown
-    assert CliRunner().invoke(app, ["-t", "5", "-e", "2", "--data-set", "a=1"]).exit_code == 0
-    assert seen == [(5, 2, ["a=1"], False, False)]
+    assert CliRunner().invoke(app, ["-t", "5", "-e", "2", "--data-set", "a=1", "--own"]).exit_code == 0
+    assert seen == [(5, 2, ["a=1"], False, True)]
 
 
 def test_options_are_known_without_torch() -> None:
@@ -164,3 +163,9 @@ def test_parts_go_by_the_words_of_a_method(bayeswell: Any) -> None:
     assert said.code == 2
     assert "did you mean 'prior'" in said.err
     assert "k_tied" in bayeswell("parts").out
+
+
+def test_no_option_means_two_things() -> None:
+    for name, one in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        options = [option for parameter in one.params for option in (*parameter.opts, *parameter.secondary_opts)]
+        assert len(set(options)) == len(options), (name, sorted(options))
