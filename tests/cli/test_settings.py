@@ -124,6 +124,13 @@ def test_lr_is_the_rate_of_the_methods_own_stepper(
     assert asked[0].method_part == find_method("swag").changed(lr=0.07)
     assert bayeswell("train", "--set", "lr=0.07", "--set", "stepper=sgd", "--out", tmp_path / "x").code == 0
     assert asked[2].method_part.stepper == {"name": "sgd", "lr": 0.07}
+    for file, option in (("lr = 0.07", "stepper.lr=0.3"), ("stepper.lr = 0.07", "lr=0.3")):
+        (tmp_path / "s.toml").write_text(f"[method]\nname = 'swag'\n{file}\n", encoding="utf-8")
+        said = bayeswell("train", "--config", tmp_path / "s.toml", "--set", option, "--out", tmp_path / "x")
+        assert said.code == 0
+        assert asked[-1].method_part == find_method("swag").changed(lr=0.3)  # the command line wins
+        assert asked[-1].changed({"method.lr": 0.5}).method_part == find_method("swag").changed(lr=0.5)
+        assert asked[-1].changed({"method.stepper.lr": 0.5}).method_part == find_method("swag").changed(lr=0.5)
     said = bayeswell("train", "--set", "lrr=0.07", "--out", tmp_path / "x")
     assert (said.code, "did you mean 'lr'" in said.err) == (2, True)
 

@@ -15,7 +15,7 @@ from ..likelihoods import LIKELIHOODS
 from ..methods import Method
 from ..models import MODELS
 from ..training import Devices, KeepBest, usual_batch_size
-from .config_parsing import as_choice, as_data_choice, build_method, merged, nested
+from .config_parsing import as_choice, as_data_choice, build_method, lr_to_stepper, merged, nested
 from .paths import run_config
 from .schema import SETTINGS, RunSettings
 
@@ -36,6 +36,7 @@ class Experiment(RunSettings):
             setting.require(value)
             if setting.settings is not None and value is not None:
                 value = (as_data_choice if name in ("data", "ood") else as_choice)(name, value)
+                value = lr_to_stepper(value) if name == "method" else value
             elif name == "validation" and value is not None and value >= 1:
                 value = int(value)  # so many examples; a share stays what it is
             object.__setattr__(self, name, value)
