@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..lifting import BayesianModule
 from ..posteriors import Empirical, EmpiricalPosterior
-from ..types import POINT
+from ..types import BANK, POINT
 from .records import EpochRecord, History
 
 _DRAWS_PER_MEMBER = 10
@@ -75,6 +75,6 @@ def mean_likelihood(likelihood: Any, contributions: Sequence[Contribution]) -> A
 
 def _networks(model: BayesianModule, generator: torch.Generator) -> Iterator[dict[str, Tensor]]:
     posterior = model.posterior
-    if isinstance(posterior, EmpiricalPosterior):
-        return (posterior.member(index) for index in range(len(posterior.weights)))
+    if BANK in model.posterior_part.provides:
+        return (posterior.member(index) for index in range(posterior.members))
     return posterior.draws(1 if POINT in model.posterior_part.provides else _DRAWS_PER_MEMBER, generator)
