@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..lifting import BayesianModule
+from ..lifting.dropout import seeds_of_masks
 from ..posteriors import Empirical, EmpiricalPosterior
 from ..types import BANK, POINT
 from .records import EpochRecord, History
@@ -47,11 +48,12 @@ def contribution(model: BayesianModule, likelihood: Any, history: History, gener
     weights: list[Tensor] = []
     extras: dict[str, list[Tensor]] = {}
     own = {**dict(model.net.named_parameters()), **dict(model.net.named_buffers())}
+    for name in seeds_of_masks(model.net):  # a draw's own, not the network's
+        own.pop(name, None)
     for tensors in _networks(model, generator):
         weights.append(model.layout.flatten(tensors))
         for name, value in own.items():
-            if not name.endswith(".seed"):  # of drawn dropout: a draw's own, not the network's
-                extras.setdefault(name, []).append(tensors.get(name, value).detach().clone())
+            extras.setdefault(name, []).append(tensors.get(name, value).detach().clone())
     stacked = {name: torch.stack(values) for name, values in extras.items()}
     learned = dict(likelihood.state_dict()) if isinstance(likelihood, nn.Module) else {}
     return Contribution(torch.stack(weights), stacked, learned, history)
