@@ -26,6 +26,8 @@ LEVELS: Mapping[int, tuple[str, ...]] = {
         "errors",
         "fingerprint",
         "finite",
+        "guards",
+        "modes",
         "native",
         "random",
         "registry",

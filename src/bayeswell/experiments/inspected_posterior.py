@@ -23,13 +23,12 @@ from ..errors import BayeswellError, SettingError
 from ..lifting import BayesianModule
 from ..methods.assembly import assemble
 from ..metrics import negative_elbo
-from ..posteriors import EmpiricalPosterior
 from ..predictive import expected_nll
 from ..predictive.predictor import Predictor
 from ..random import derive_seed, make_generator
 from ..training import batch_count
 from ..training.streams import Streams
-from ..types import LOG_PROB
+from ..types import BANK, LOG_PROB
 from .evaluating import BATCH
 from .experiment import Experiment
 from .problem import load_problem
@@ -56,7 +55,7 @@ def posterior_records(experiment: Experiment, predictor: Predictor, data: Data, 
 
     def around() -> dict[str, Tensor] | None:
         """A bank of networks has no centre: its first network stands for it."""
-        return model.draw(make_generator(0)) if isinstance(model.posterior, EmpiricalPosterior) else None
+        return model.draw(make_generator(0)) if BANK in model.posterior_part.provides else None
 
     def affordable(measure: Measure) -> Measure:
         return (lambda: _too_large(weights)) if large else measure
