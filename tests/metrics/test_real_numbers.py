@@ -112,7 +112,7 @@ def test_coverage_and_calibration_of_exact_gaussians() -> None:
     y = mean + variance.sqrt() * normal(count, seed=3)
     pit = metrics.gaussian_pit(mean, variance, y)
     for level in (0.5, 0.9, 0.95):
-        found = metrics.estimate_interval_coverage(pit, level)
+        found = metrics.interval_coverage(pit, level)
         # Four standard errors: fails once in 16,000 seeds.
         assert abs(found.value - level) < 4 * math.sqrt(level * (1 - level) / count)
         assert found.error == pytest.approx(math.sqrt(level * (1 - level) / count), rel=0.02)
@@ -155,10 +155,10 @@ def test_standard_errors_against_the_bootstrap() -> None:
     variance = normal(700, seed=2).square() + 0.3
     # Too sure, and too high.
     y = mean - 0.6 + 2 * variance.sqrt() * normal(700, seed=3)
-    error = metrics.estimate_rmse(mean, y).error
+    error = metrics.rmse(mean, y).error
     assert error == pytest.approx(bootstrap(metrics.rmse, (mean, y)), rel=BOOTSTRAP_TOLERANCE)
     pit = metrics.gaussian_pit(mean, variance, y)
-    error = metrics.estimate_calibration_error(pit).error
+    error = metrics.calibration_error(pit).error
     assert error == pytest.approx(bootstrap(metrics.calibration_error, (pit,)), rel=BOOTSTRAP_TOLERANCE)
     for per_example, metric in (
         (metrics.gaussian_crps_of_examples, metrics.gaussian_crps),
@@ -170,8 +170,8 @@ def test_standard_errors_against_the_bootstrap() -> None:
 
 
 def test_a_perfect_prediction() -> None:
-    assert metrics.estimate_rmse(torch.ones(3), torch.ones(3)) == metrics.Estimate(0.0, 0.0)
-    assert metrics.estimate_rmse(torch.ones(1), torch.zeros(1)) == metrics.Estimate(1.0, None)
+    assert metrics.rmse(torch.ones(3), torch.ones(3)) == metrics.Estimate(0.0, 0.0)
+    assert metrics.rmse(torch.ones(1), torch.zeros(1)) == metrics.Estimate(1.0, None)
 
 
 def test_shapes_are_never_broadcast() -> None:

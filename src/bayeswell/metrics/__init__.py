@@ -1,15 +1,6 @@
 """How good predictions are: pure functions of predictions and targets, never of models."""
 
-from .calibration import (
-    CalibrationBins,
-    calibration_bins,
-    classwise_ece,
-    ece,
-    estimate_classwise_ece,
-    estimate_ece,
-    estimate_mce,
-    mce,
-)
+from .calibration import CalibrationBins, calibration_bins, classwise_ece, ece, mce
 from .classification import (
     accuracy,
     brier,
@@ -21,22 +12,13 @@ from .classification import (
     nll_of_examples,
     tfp_brier,
 )
-from .detection import aupr, auroc, estimate_aupr, estimate_auroc, estimate_fpr_at_recall, fpr_at_recall
+from .detection import aupr, auroc, fpr_at_recall
 from .estimates import Estimate, estimate_mean, estimate_over_seeds, flat_record, over_seeds
 from .evidence import negative_elbo
 from .fidelity import agreement, mean_error, std_ratio, total_variation
-from .records import (
-    classification_estimates,
-    classification_record,
-    ood_estimates,
-    regression_estimates,
-    regression_record,
-)
+from .records import classification_estimates, ood_estimates, regression_estimates
 from .regression import (
     calibration_error,
-    estimate_calibration_error,
-    estimate_interval_coverage,
-    estimate_rmse,
     expected_gaussian_nll,
     expected_gaussian_nll_of_examples,
     gaussian_crps,
@@ -52,7 +34,7 @@ from .regression import (
     mixture_pit,
     rmse,
 )
-from .selective import RiskCoverage, aurc, estimate_aurc, risk_coverage
+from .selective import RiskCoverage, aurc, risk_coverage
 from .temperature import fit_temperature, fit_temperature_of_logits, scale_by_temperature
 from .uncertainty import (
     entropy,
@@ -77,22 +59,11 @@ __all__ = [
     "calibration_bins",
     "calibration_error",
     "classification_estimates",
-    "classification_record",
     "classwise_ece",
     "ece",
     "entropy",
-    "estimate_aupr",
-    "estimate_aurc",
-    "estimate_auroc",
-    "estimate_calibration_error",
-    "estimate_classwise_ece",
-    "estimate_ece",
-    "estimate_fpr_at_recall",
-    "estimate_interval_coverage",
-    "estimate_mce",
     "estimate_mean",
     "estimate_over_seeds",
-    "estimate_rmse",
     "expected_entropy",
     "expected_gaussian_nll",
     "expected_gaussian_nll_of_examples",
@@ -126,7 +97,6 @@ __all__ = [
     "over_seeds",
     "predictive_entropy",
     "regression_estimates",
-    "regression_record",
     "risk_coverage",
     "rmse",
     "scale_by_temperature",

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -22,25 +21,50 @@ Over = Literal["examples", "seeds"]
 _SUFFIXES: Mapping[str, str] = {"examples": "_error", "seeds": "_error_over_seeds"}
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A number, its standard error, and what the error is over; None where one example or seed tells nothing."""
+class Estimate(float):
+    """A number that knows its standard error, and what the error is over; None where one example or seed tells nothing.
 
-    value: float
+    It is the number: it adds, compares and prints with a format as any float does.
+    """
+
     error: float | None
-    over: Over = "examples"
+    over: Over
 
-    def __post_init__(self) -> None:
-        if self.over not in _SUFFIXES:
-            raise SettingError(f"Estimate: over = {self.over!r}; allowed: examples, seeds")
+    def __new__(cls, value: float, error: float | None, over: Over = "examples") -> Self:
+        if over not in _SUFFIXES:
+            raise SettingError(f"Estimate: over = {over!r}; allowed: examples, seeds")
+        made = super().__new__(cls, value)
+        made.error, made.over = error, over
+        return made
+
+    def __getnewargs__(self) -> tuple[float, float | None, Over]:  # type: ignore[override]
+        return float(self), self.error, self.over
+
+    @property
+    def value(self) -> float:
+        """The number alone."""
+        return float(self)
+
+    def __eq__(self, other: object) -> bool:
+        """Another estimate is equal with its error, a plain number by value."""
+        same = super().__eq__(other)
+        return same and (self.error, self.over) == (other.error, other.over) if isinstance(other, Estimate) else same
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = float.__hash__
+
+    def __repr__(self) -> str:
+        return f"Estimate({float(self)!r}, {self.error!r}, over={self.over!r})"
 
     def __str__(self) -> str:
         spread = "unknown" if self.error is None else f"{self.error:.2g}"
-        return f"{self.value:.4g} +- {spread} (over {self.over})"
+        return f"{self:.4g} +- {spread} (over {self.over})"
 
     def as_record(self, name: str) -> dict[str, float]:
         """``<name>``, and ``<name>_error`` (over examples) or ``<name>_error_over_seeds`` unless it is unknown."""
-        record = {name: self.value}
+        record = {name: float(self)}
         if self.error is not None:
             record[name + _SUFFIXES[self.over]] = self.error
         return record
@@ -52,8 +76,12 @@ def estimate_mean(values: Tensor) -> Estimate:
     Values of one example (places of an image) are not independent, so they are averaged first: all examples have
     equally many, and the mean stays the same.
     """
-    numbers = require_numbers("values", values)
-    return from_influence(float(numbers.mean()), numbers)
+    return mean_of(require_numbers("values", values))
+
+
+def mean_of(values: Tensor) -> Estimate:
+    """``estimate_mean`` of numbers that were looked at before."""
+    return from_influence(float(values.mean()), values)
 
 
 def from_influence(value: float, influence: Tensor) -> Estimate:
