@@ -140,9 +140,7 @@ def test_regression_record() -> None:
     assert {name for name in expected if name in alone} == {
         name for name in expected if "mixture" not in name and name != "expected_nll"
     }
-    assert regression_record(mean[:1], variance[:1], y[:1]).keys() == {
-        name for name in alone if name in expected
-    }
+    assert regression_record(mean[:1], variance[:1], y[:1]).keys() == {name for name in alone if name in expected}
     seeds = metrics.over_seeds([record, record])
     assert set(seeds) == set(expected)
     assert seeds["nll"].error == 0
