@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 import bayeswell as bw
 from bayeswell.types import Step
-from test_linear_regression import (
+from linear_models import (
     assert_reaches,
     lift,
     mean_of,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import bayeswell as bw
-from test_linear_regression import (
+from linear_models import (
     PROBLEM,
     SigmaPoints,
     covariance_of,

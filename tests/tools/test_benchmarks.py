@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # the benchmark is a package in the project's folder, not an installed one
 
 from benchmarks import averages, command, goals, ours, peers, record, table  # noqa: E402

@@ -8,7 +8,7 @@ import pytest
 
 from forbidden import CODE_FOLDERS, faults_of, forbidden_names, machine_paths, main
 
-PROJECT = Path(__file__).parents[1]
+PROJECT = Path(__file__).parents[2]
 
 
 def names_in(source: str) -> list[str]:

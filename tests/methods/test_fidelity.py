@@ -27,6 +27,7 @@ from bayeswell.random import make_generator
 from bayeswell.samplers import PSGLD
 from bayeswell.samplers.stepping import Sampler
 from bayeswell.training import Result, fit
+from linear_models import Folded, SigmaPoints, covariance_of
 from make_references import (
     FOLDER,
     PROBES,
@@ -40,7 +41,6 @@ from make_references import (
     sample,
     write_reference,
 )
-from test_linear_regression import Folded, SigmaPoints, covariance_of
 from truths.arrays import Array
 from truths.linear_regression import LinearRegression
 

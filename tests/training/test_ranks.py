@@ -20,7 +20,7 @@ from bayeswell.objectives import ELBO
 from bayeswell.training import as_batches
 from bayeswell.training.engine import Engine
 
-SCRIPT = Path(__file__).parent / "ranks" / "script.py"
+SCRIPT = Path(__file__).parent / "rank_script.py"
 
 
 def start(folder: Path, method: str = "map", ranks: int = 1, **settings: Any) -> subprocess.Popen[str]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import bayeswell as bw
 from bayeswell import native
 from bayeswell.native import library
-from test_linear_regression import mean_of, std_of, train_exactly
+from linear_models import mean_of, std_of, train_exactly
 from truths.arrays import Array
 from truths.statistics import assert_mean_close
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import bayeswell as bw
 from bayeswell.types import Posterior, Prior
-from test_linear_regression import PROBLEM, covariance_of, lift, mean_of, objective, set_full, set_mean_and_std
+from linear_models import PROBLEM, covariance_of, lift, mean_of, objective, set_full, set_mean_and_std
 from truths.arrays import Array
 from truths.gaussian import (
     kl_by_quadrature,

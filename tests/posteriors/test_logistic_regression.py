@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import bayeswell as bw
-from test_linear_regression import covariance_of, mean_of, train_stochastically
+from linear_models import covariance_of, mean_of, train_stochastically
 from truths.logistic_regression import GaussianOptimum, LogisticRegression
 from truths.statistics import assert_mean_close
 
