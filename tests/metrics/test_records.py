@@ -35,7 +35,7 @@ ALWAYS = {
     "ece_classwise": metrics.classwise_ece,
     "mce": metrics.mce,
     "predictive_entropy": lambda p, y: metrics.predictive_entropy(p),
-    "aurc": lambda p, y: metrics.aurc(1 - metrics.hits_of_examples(p, y), 1 - p.amax(-1)),
+    "aurc": lambda p, y: metrics.aurc(1 - metrics.accuracy.of_examples(p, y), 1 - p.amax(-1)),
 }
 
 
@@ -68,7 +68,7 @@ def test_classification_record_with_samples_and_outside_inputs() -> None:
     assert record["ood_mutual_information"] == pytest.approx(metrics.mutual_information(ood_samples), rel=1e-12)
     assert record["ood_predictive_entropy"] == pytest.approx(metrics.predictive_entropy(ood), rel=1e-12)
     assert record["ood_max_probability"] == pytest.approx(float(ood.amax(-1).mean()), rel=1e-12)
-    information = metrics.mutual_information_of_examples
+    information = metrics.mutual_information.of_examples
     scores = {
         "entropy": (metrics.entropy(p), metrics.entropy(ood)),
         "max_probability": (-p.amax(-1), -ood.amax(-1)),

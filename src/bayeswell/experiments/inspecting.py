@@ -18,13 +18,19 @@ import torch
 from torch import Tensor
 
 from ..datasets import Data
-from ..diagnostics.records import plain
 from ..errors import BayeswellError, BayeswellWarning, FileError
-from ..metrics import calibration_bins, classification_estimates, flat_record, regression_estimates, risk_coverage
-from ..metrics.classification import hits_of_examples
+from ..metrics import (
+    accuracy,
+    calibration_bins,
+    classification_estimates,
+    flat_record,
+    regression_estimates,
+    risk_coverage,
+)
 from ..metrics.uncertainty import least_confidence
 from ..persistence import read_document, write_document
 from ..persistence.manifest import MANIFEST
+from ..plain import plain
 from ..predictive import ClassPrediction, RealPrediction
 from ..predictive.predictor import Predictor
 from ..training.run_folder import MODEL
@@ -109,7 +115,7 @@ def inspect_run(path: str | os.PathLike[str], *, full: bool = False, again: bool
         record["left_out"] |= found.pop("left_out", {})
         record["metrics"] |= found.pop("metrics", {})
         record["records"] |= found
-    rounded = _rounded(plain(record))
+    rounded = _rounded(plain(record, finite=True))
     assert isinstance(rounded, dict)
     write_document(folder / INSPECTION, rounded)
     return rounded
@@ -157,7 +163,7 @@ def _predictions(seen: Seen) -> dict[str, Any]:
         mutual_information=None if samples is not None else found.mutual_information.cpu(), **strange,
     )  # fmt: skip
     bins = calibration_bins(probabilities, targets, bins=ECE_BINS)
-    hits = hits_of_examples(probabilities, targets)
+    hits = accuracy.of_examples(probabilities, targets)
     entropy, right = found.entropy.cpu(), hits.bool()
     records: dict[str, Any] = {
         "metrics": flat_record(metrics),

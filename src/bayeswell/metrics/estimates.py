@@ -7,9 +7,10 @@ other.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
-from typing import Literal, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, Literal, ParamSpec, Self
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from ..errors import DataError, SettingError
 from .checks import require_numbers
 
 Over = Literal["examples", "seeds"]
+Given = ParamSpec("Given")
 _SUFFIXES: Mapping[str, str] = {"examples": "_error", "seeds": "_error_over_seeds"}
 
 
@@ -82,6 +84,21 @@ def estimate_mean(values: Tensor) -> Estimate:
 def mean_of(values: Tensor) -> Estimate:
     """``estimate_mean`` of numbers that were looked at before."""
     return from_influence(float(values.mean()), values)
+
+
+class MeanScore(Generic[Given]):
+    """A score that is a mean over examples: called, it gives the mean with its standard error.
+
+    ``of_examples`` takes the same and gives the number of each example, (S, ...).
+    """
+
+    def __init__(self, of_examples: Callable[Given, Tensor]) -> None:
+        self.of_examples = of_examples
+        functools.update_wrapper(self, of_examples)
+
+    def __call__(self, *given: Given.args, **named: Given.kwargs) -> Estimate:
+        """The mean over examples."""
+        return mean_of(self.of_examples(*given, **named))
 
 
 def from_influence(value: float, influence: Tensor) -> Estimate:

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import DataError
 from .calibration import classwise_ece, ece, mce
 from .checks import require_numbers
-from .classification import brier, expected_nll, hits_of_examples, nll, tfp_brier
+from .classification import accuracy, brier, expected_nll, nll, tfp_brier
 from .detection import aupr, auroc, fpr_at_recall
 from .estimates import Estimate, estimate_mean
 from .probabilities import require_probabilities
@@ -30,7 +30,8 @@ from .regression import (
     rmse,
 )
 from .selective import aurc
-from .uncertainty import entropy, least_confidence, mutual_information_of_examples, without_rounding
+from .uncertainty import entropy, least_confidence, without_rounding
+from .uncertainty import mutual_information as information_of
 
 COVERAGE_LEVELS = (0.5, 0.9, 0.95)
 
@@ -55,7 +56,7 @@ def classification_estimates(
       information where it is known of both sides.
     """
     values = require_probabilities(probabilities)
-    hits = hits_of_examples(values, labels)
+    hits = accuracy.of_examples(values, labels)
     uncertainty = entropy(values.double())
     found = {
         "accuracy": estimate_mean(hits),
@@ -179,7 +180,7 @@ def _information(name: str, probabilities: Tensor, samples: Tensor | None, given
     if samples is None:
         return None
     _require_draws_of(name.replace("mutual_information", "samples"), samples, probabilities)
-    return mutual_information_of_examples(samples)
+    return information_of.of_examples(samples)
 
 
 def _require_draws_of(name: str, samples: Tensor, probabilities: Tensor) -> None:

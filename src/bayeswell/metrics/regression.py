@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..errors import DataError, require_between
 from .checks import require_numbers, require_tensor
-from .estimates import Estimate, from_influence, mean_of
+from .estimates import Estimate, MeanScore, from_influence, mean_of
 
 CALIBRATION_LEVELS = tuple(number / 20 for number in range(1, 20))
 """0.05, 0.10, ..., 0.95."""
@@ -37,72 +37,52 @@ def rmse(predictions: Tensor, targets: Tensor) -> Estimate:
     return Estimate(root, square.error / (2 * root))
 
 
-def gaussian_nll(mean: Tensor, variance: Tensor, targets: Tensor) -> Estimate:
+@MeanScore
+def gaussian_nll(mean: Tensor, variance: Tensor, targets: Tensor) -> Tensor:
     """-log N(y; mean, variance) in nats per example, with its normaliser, summed over the outputs.
 
     With the mean and variance of a posterior predictive this scores the Gaussian of the same two moments,
     not the mixture itself (``mixture_nll``).
     """
-    return mean_of(gaussian_nll_of_examples(mean, variance, targets))
-
-
-def gaussian_nll_of_examples(mean: Tensor, variance: Tensor, targets: Tensor) -> Tensor:
-    """(S,): -log N(y; mean, variance), summed over the outputs."""
     centre, spread, truth = _gaussian(mean, variance, targets)
     return -_log_density(centre, spread, truth)
 
 
-def mixture_nll(means: Tensor, variances: Tensor, targets: Tensor) -> Estimate:
+@MeanScore
+def mixture_nll(means: Tensor, variances: Tensor, targets: Tensor) -> Tensor:
     """-log mean_d prod_c N(y_c; mean_dc, variance_dc) in nats per example: the NLL of the posterior predictive.
 
     Never above ``expected_gaussian_nll`` (Jensen).
     """
-    return mean_of(mixture_nll_of_examples(means, variances, targets))
-
-
-def mixture_nll_of_examples(means: Tensor, variances: Tensor, targets: Tensor) -> Tensor:
-    """(S,): -log mean_d prod_c N(y_c; mean_dc, variance_dc)."""
     logs = _draw_log_densities(means, variances, targets)
     return math.log(len(logs)) - logs.logsumexp(0)
 
 
-def expected_gaussian_nll(means: Tensor, variances: Tensor, targets: Tensor) -> Estimate:
+@MeanScore
+def expected_gaussian_nll(means: Tensor, variances: Tensor, targets: Tensor) -> Tensor:
     """-mean_d log N(y; mean_d, variance_d) in nats per example: the likelihood term of the ELBO."""
-    return mean_of(expected_gaussian_nll_of_examples(means, variances, targets))
-
-
-def expected_gaussian_nll_of_examples(means: Tensor, variances: Tensor, targets: Tensor) -> Tensor:
-    """(S,): -mean_d log N(y; mean_d, variance_d), summed over the outputs."""
     return -_draw_log_densities(means, variances, targets).mean(0)
 
 
-def gaussian_crps(mean: Tensor, variance: Tensor, targets: Tensor) -> Estimate:
+@MeanScore
+def gaussian_crps(mean: Tensor, variance: Tensor, targets: Tensor) -> Tensor:
     """Continuous ranked probability score of a Gaussian, in the units of y: the mean over examples and outputs.
 
     int (F(x) - 1[x >= y])^2 dx = std (z (2 Phi(z) - 1) + 2 phi(z) - 1/sqrt(pi)), z = (y - mean) / std (Gneiting &
     Raftery 2007). A variance of 0 gives |y - mean|.
     """
-    return mean_of(gaussian_crps_of_examples(mean, variance, targets))
-
-
-def gaussian_crps_of_examples(mean: Tensor, variance: Tensor, targets: Tensor) -> Tensor:
-    """The CRPS of a Gaussian for each target, with the targets' shape."""
     centre, spread, truth = _gaussian(mean, variance, targets, zero_allowed=True)
     return _expected_distance(truth - centre, spread) - (spread / math.pi).sqrt()
 
 
-def mixture_crps(means: Tensor, variances: Tensor, targets: Tensor) -> Estimate:
+@MeanScore
+def mixture_crps(means: Tensor, variances: Tensor, targets: Tensor) -> Tensor:
     """CRPS of the mixture over draws, in the units of y: the mean over examples and outputs.
 
     E|Y - y| - E|Y - Y'| / 2 with Y, Y' from the mixture, in closed form for Gaussians (Grimit et al. 2006). Variances
     of 0 are allowed: the draws are then samples of y itself. The mixture of these D draws is scored as it stands; more
     draws score lower on average, by a term in 1/D. Costs D^2 / 2 terms for each target.
     """
-    return mean_of(mixture_crps_of_examples(means, variances, targets))
-
-
-def mixture_crps_of_examples(means: Tensor, variances: Tensor, targets: Tensor) -> Tensor:
-    """The CRPS of the mixture for each target, with the targets' shape."""
     centres, spreads, truth = _mixture(means, variances, targets, zero_allowed=True)
     draws = len(centres)
     parts = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .estimates import Estimate, mean_of
+from .estimates import Estimate, MeanScore, mean_of
 from .probabilities import require_probabilities, require_samples
 
 _ROUNDING = 1e-12
@@ -36,16 +36,12 @@ def expected_entropy(samples: Tensor) -> Estimate:
     return mean_of(entropy(require_samples(samples)).mean(0))
 
 
-def mutual_information(samples: Tensor) -> Estimate:
+@MeanScore
+def mutual_information(samples: Tensor) -> Tensor:
     """The mean over examples of H[mean_d p_d] - mean_d H[p_d], from (D, S, ..., K).
 
     Lies between 0 (all draws agree) and log D.
     """
-    return mean_of(mutual_information_of_examples(samples))
-
-
-def mutual_information_of_examples(samples: Tensor) -> Tensor:
-    """(D, S, ..., K) -> (S, ...): H[mean_d p_d] - mean_d H[p_d] of each example."""
     values = require_samples(samples)
     return without_rounding(entropy(values.mean(0)) - entropy(values).mean(0))
 
