@@ -155,7 +155,8 @@ class Registry(Generic[PartT]):
                 self.register(entry.load())
 
     def summaries(self) -> dict[str, tuple[str, str]]:
-        """For every name: the one-line summary and the paper."""
+        """For every name, those of other installed packages too: the one-line summary and the paper."""
+        self._look_outside()
         return {
             name: ((part.__doc__ or "").strip().partition("\n")[0], getattr(part, "paper", ""))
             for name, part in self._parts.items()

@@ -7,11 +7,16 @@ from typing import Any
 
 from torch import Tensor
 
-from ..datasets import Scaling
+from ..datasets import Data, Scaling
 from ..metrics import Estimate, accuracy, auroc, brier, ece, entropy, estimate_mean, gaussian_nll, nll, rmse
 from ..predictive import ClassPrediction, RealPrediction
 
 ECE_BINS = 15
+
+
+def score_names(data: Data) -> tuple[str, ...]:
+    """What ``prediction_scores`` finds on such data."""
+    return ("nll", "rmse") if data.class_names is None else ("accuracy", "brier", "ece", "nll")
 
 
 def prediction_scores(

@@ -1,25 +1,16 @@
-"""Everything a page shows of a trained run, measured once and kept as plain numbers in its folder.
-
-``RUN/inspection.json``: all metrics with their standard errors over test examples, and ``records`` by the names of the
-plots that draw them. Training needs to know nothing of it: the model and the data are loaded again.
-"""
+"""What the predictions of a run are like: metrics, curves, bands, and examples to look at."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..datasets import Data
-from ..errors import BayeswellError, BayeswellWarning, FileError
-from ..metrics import (
+from ...datasets import Data
+from ...metrics import (
     accuracy,
     calibration_bins,
     classification_estimates,
@@ -27,27 +18,14 @@ from ..metrics import (
     regression_estimates,
     risk_coverage,
 )
-from ..metrics.uncertainty import least_confidence
-from ..persistence import read_document, write_document
-from ..persistence.manifest import MANIFEST
-from ..plain import plain
-from ..predictive import ClassPrediction, RealPrediction
-from ..predictive.predictor import Predictor
-from ..training.run_folder import MODEL
-from .data_card import DataCard
-from .evaluating import BATCH, load_model
-from .experiment import Experiment
-from .inspected_examples import class_examples, real_examples
-from .inspected_posterior import posterior_records
-from .measuring import ECE_BINS, raw_mean_and_std
-from .paths import path_of
-from .problem import load_problem
-from .running import experiment_of
+from ...metrics.uncertainty import least_confidence
+from ...predictive import ClassPrediction, RealPrediction
+from ...predictive.predictor import Predictor
+from ..evaluating import BATCH
+from ..experiment import Experiment
+from ..scores import ECE_BINS, raw_mean_and_std
+from .examples import class_examples, real_examples
 
-INSPECTION = "inspection.json"
-FORMAT = 1
-_KEPT = 20_000_000
-"""So many probabilities of draws are kept at once at most (draws x examples x classes)."""
 _SCORES = 1000
 """More scores of one kind than this are kept as a fine histogram."""
 _CELLS = 500
@@ -67,84 +45,7 @@ class Seen:
     outside: ClassPrediction | None
 
 
-def inspection_of(path: str | os.PathLike[str], *, full: bool = False) -> dict[str, Any] | None:
-    """What an earlier inspection of this very model has left; None if there is none that will do."""
-    folder = path_of(path)
-    if not (folder / INSPECTION).exists():
-        return None
-    try:
-        record = read_document(folder / INSPECTION)
-        stamp = _stamp(folder)
-    except FileError:
-        return None
-    fits = record.get("format") == FORMAT and record.get("model_sha256") == stamp
-    return record if fits and (record.get("full") or not full) else None
-
-
-def inspect_run(path: str | os.PathLike[str], *, full: bool = False, again: bool = False) -> dict[str, Any]:
-    """Measure a finished run, keep the record in ``RUN/inspection.json``, and give it back.
-
-    An earlier record is taken as it is unless ``again``. ``full`` also measures what takes long for large networks
-    (k-hat, the loss plane, sharpness, ranks). What cannot be measured is said in ``left_out``, and the rest is there.
-    """
-    folder = path_of(path)
-    earlier = None if again else inspection_of(folder, full=full)
-    if earlier is not None:
-        return earlier
-    seen = _look(folder)
-    columns = DataCard.read(folder).columns
-    record: dict[str, Any] = {
-        "format": FORMAT,
-        "model_sha256": _stamp(folder),
-        "full": full,
-        "draws": seen.found.draws,
-        "class_names": None if seen.data.class_names is None else list(seen.data.class_names),
-        "columns": None if columns is None else list(columns),
-        "metrics": {},
-        "records": {},
-        "left_out": {},
-    }
-    for name, measure in _parts(seen, full).items():
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", BayeswellWarning)  # they stand in the records
-                found = measure()
-        except (BayeswellError, RuntimeError) as error:  # a RuntimeError is torch's: memory, a layer without gradient
-            record["left_out"][name] = " ".join(str(error).split())[:300]
-            continue
-        record["left_out"] |= found.pop("left_out", {})
-        record["metrics"] |= found.pop("metrics", {})
-        record["records"] |= found
-    rounded = _rounded(plain(record, finite=True))
-    assert isinstance(rounded, dict)
-    write_document(folder / INSPECTION, rounded)
-    return rounded
-
-
-def _look(folder: Path) -> Seen:
-    experiment = experiment_of(folder)
-    predictor = load_model(folder)
-    problem = load_problem(experiment)
-
-    def predict(inputs: Tensor, keep: bool = False) -> Any:
-        return predictor.predict(inputs, draws=experiment.draws, batch_size=BATCH, keep_samples=keep)
-
-    inputs = problem.data.test[0]
-    keep = experiment.draws * len(inputs) * problem.data.outputs <= _KEPT
-    found = predict(inputs, keep)
-    outside = None if problem.ood_inputs is None else predict(problem.ood_inputs)
-    return Seen(experiment, predictor, problem.data, problem.ood_inputs, found, outside)
-
-
-def _parts(seen: Seen, full: bool) -> dict[str, Callable[[], dict[str, Any]]]:
-    parts: dict[str, Callable[[], dict[str, Any]]] = {"predictions": lambda: _predictions(seen)}
-    if isinstance(seen.found, RealPrediction) and seen.data.input_shape == (1,) and seen.data.outputs == 1:
-        parts["regression_band"] = lambda: {"regression_band": _band(seen)}
-    posterior = posterior_records(seen.experiment, seen.predictor, seen.data, full=full)
-    return {**parts, "examples": lambda: _examples(seen), **posterior}
-
-
-def _predictions(seen: Seen) -> dict[str, Any]:
+def prediction_records(seen: Seen) -> dict[str, Any]:
     """Metrics, and what the plots of predictions draw."""
     found, outside, data = seen.found, seen.outside, seen.data
     targets = data.test[1].cpu()
@@ -199,7 +100,8 @@ def _predictions(seen: Seen) -> dict[str, Any]:
     return records
 
 
-def _examples(seen: Seen) -> dict[str, Any]:
+def example_records(seen: Seen) -> dict[str, Any]:
+    """A few examples with what each draw says of them."""
     draws = seen.experiment.draws
 
     def again(inputs: Tensor) -> Any:
@@ -211,7 +113,7 @@ def _examples(seen: Seen) -> dict[str, Any]:
     return {"examples": class_examples(seen.data, seen.found, again, seen.ood_inputs, seen.outside)}
 
 
-def _band(seen: Seen) -> dict[str, Any]:
+def regression_band(seen: Seen) -> dict[str, Any]:
     """The prediction along a line of inputs, a quarter of their range beyond them on both sides; in raw units."""
     (inputs, targets), scaling = seen.data.train, seen.data.scaling
     low, high = float(inputs.min()), float(inputs.max())
@@ -253,20 +155,3 @@ def _scores(scores: Tensor) -> list[float] | dict[str, list[float]]:
     sums = torch.zeros(_CELLS, dtype=torch.float64).index_add_(0, cell, ordered)
     taken = counts > 0
     return {"values": (sums[taken] / counts[taken]).tolist(), "counts": counts[taken].tolist()}
-
-
-def _stamp(folder: Path) -> str:
-    """Which model it is: its manifest holds the checksums of its files."""
-    try:
-        return hashlib.sha256((folder / MODEL / MANIFEST).read_bytes()).hexdigest()
-    except OSError as error:
-        raise FileError(f"cannot read {str(folder / MODEL / MANIFEST)!r}: {error.strerror or error}") from error
-
-
-def _rounded(value: Any) -> Any:
-    """Six digits are more than a picture shows, and a third of the bytes."""
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, Mapping):
-        return {key: _rounded(part) for key, part in value.items()}
-    return [_rounded(part) for part in value] if isinstance(value, list) else value

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..datasets import Data
-from ..diagnostics import (
+from ...datasets import Data
+from ...diagnostics import (
     layer_report,
     loss_line,
     loss_plane,
@@ -19,19 +19,19 @@ from ..diagnostics import (
     truncation_table,
     trust,
 )
-from ..errors import BayeswellError, SettingError
-from ..lifting import BayesianModule
-from ..methods.assembly import assemble
-from ..metrics import negative_elbo
-from ..predictive import expected_nll
-from ..predictive.predictor import Predictor
-from ..random import derive_seed, make_generator
-from ..training import batch_count
-from ..training.streams import Streams
-from ..types import BANK, LOG_PROB
-from .evaluating import BATCH
-from .experiment import Experiment
-from .problem import load_problem
+from ...errors import BayeswellError, SettingError
+from ...lifting import BayesianModule
+from ...methods.assembly import assemble
+from ...metrics import negative_elbo
+from ...predictive import expected_nll
+from ...predictive.predictor import Predictor
+from ...random import derive_seed, make_generator
+from ...training import batch_count
+from ...training.streams import Streams
+from ...types import BANK, LOG_PROB
+from ..evaluating import BATCH
+from ..experiment import Experiment
+from ..problem import load_problem
 
 EXAMPLES = 500
 """Training examples that losses are measured on."""
