@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import SettingError, require_between
+from ..extras import needs_extra
 from ..random import make_generator, standard_normal
 from .data import Raw, scaling_of, shuffled_split
 
@@ -55,7 +56,7 @@ class Digits:
         check_split(self.name, self.test_share, self.split)
 
     def read(self, folder: Path | None) -> Raw:
-        found = _bundle("load_digits")
+        found = _bundle(self.name, "load_digits")
         # Pixels are 0 to 16; to divide by a power of two changes no digit of what follows.
         inputs = torch.from_numpy(found.images).float().unsqueeze(1) / 16
         targets = torch.from_numpy(found.target).long()
@@ -79,7 +80,7 @@ class BreastCancer:
         check_split(self.name, self.test_share, self.split)
 
     def read(self, folder: Path | None) -> Raw:
-        return _table(self.name, _bundle("load_breast_cancer"), self.test_share, self.split)
+        return _table(self.name, _bundle(self.name, "load_breast_cancer"), self.test_share, self.split)
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Wine:
         check_split(self.name, self.test_share, self.split)
 
     def read(self, folder: Path | None) -> Raw:
-        return _table(self.name, _bundle("load_wine"), self.test_share, self.split)
+        return _table(self.name, _bundle(self.name, "load_wine"), self.test_share, self.split)
 
 
 @dataclass(frozen=True)
@@ -118,13 +119,13 @@ class Diabetes:
 
     def read(self, folder: Path | None) -> Raw:
         # Unscaled: scikit-learn scales by all rows, the test rows among them.
-        return _table(self.name, _bundle("load_diabetes", scaled=False), self.test_share, self.split)
+        return _table(self.name, _bundle(self.name, "load_diabetes", scaled=False), self.test_share, self.split)
 
 
-def _bundle(loader: str, **settings: Any) -> Any:
+def _bundle(owner: str, loader: str, **settings: Any) -> Any:
     # Imported here: scikit-learn takes a second, and who brings their own data does not need it.
-    from sklearn import datasets
-
+    with needs_extra("lab", f"the data set '{owner}'"):
+        from sklearn import datasets
     return getattr(datasets, loader)(**settings)
 
 

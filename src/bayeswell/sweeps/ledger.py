@@ -26,18 +26,20 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import optuna
-from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import SQLAlchemyError
-
 from ..errors import FileError, SettingError
+from ..extras import needs_extra
 from ..persistence.locks import Lease, locked, try_lock
 from ..random import derive_seed
 from .definition import DATABASE, LEASES, LOCK, TRIALS, Definition, storage_url
 from .results import COMPLETE, FAILED, RUNNING, SweepResult, TrialRecord
 from .space import Choices, Setting, Spread
+
+with needs_extra("lab", "a sweep"):
+    import optuna
+    from optuna.study import StudyDirection
+    from optuna.trial import FrozenTrial, TrialState
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import SQLAlchemyError
 
 T = TypeVar("T")
 
