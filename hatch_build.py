@@ -2,7 +2,7 @@
 
 One shared library for each instruction set; the package loads the best one that the machine has. Without a C++
 compiler, or where compilation fails, the package is installed without them and computes the same, slower, by torch's
-operations. `CXX` names the compiler; `CXX=none` leaves the libraries out.
+operations. `CXX` names the compiler.
 
 The libraries use neither Python's nor torch's ABI, so one wheel serves every Python: `py3-none-<platform>`. They are
 made without OpenMP's library (threads are torch's, asked for when a library is loaded) and need of the system only what
@@ -30,10 +30,9 @@ except ImportError:  # by hand, outside a build
 
 FOLDER = Path(__file__).resolve().parent / "src" / "bayeswell" / "native"
 # No errno and no floating-point traps, which keep loops from being vectorised; sums keep their order, but a product
-# and a sum may be rounded once. `omp simd` marks loops and needs no library. Deallocation without a size is what every
-# libstdc++ has.
+# and a sum may be rounded once. Deallocation without a size is what every libstdc++ has.
 FLAGS = [
-    "-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fopenmp-simd",
+    "-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast",
     "-fno-sized-deallocation", "-fPIC", "-shared",
 ]  # fmt: skip
 INSTRUCTION_SETS = {
@@ -66,29 +65,29 @@ def build(folder: Path = FOLDER) -> list[Path]:
             continue
         target = folder / f"kernels-{name}.so"
         fresh = target.with_suffix(f".so.{os.getpid()}")
-        command = [*compiler, *FLAGS, *flags, f"-DSOURCES={version}u", "-o", str(fresh), *sources]
-        try:
-            found = subprocess.run(command, capture_output=True, text=True, check=False)
-        except OSError as error:  # it may be executed, but is no program
-            note = f"the C++ compiler {compiler[0]} does not run ({error.strerror})"
-            print(f"bayeswell: {note}: it will compute by torch's operations alone", file=sys.stderr)
-            return made
-        if found.returncode == 0:
-            fresh.replace(target)
-            made.append(target)
-        else:
+        for marks in (["-fopenmp-simd"], []):  # marks of loops, which need no library; a compiler may not know them
+            command = [*compiler, *FLAGS, *flags, *marks, f"-DSOURCES={version}u", "-o", str(fresh), *sources]
+            try:
+                found = subprocess.run(command, capture_output=True, text=True, check=False)
+            except OSError as error:  # it may be executed, but is no program
+                note = f"the C++ compiler {compiler[0]} does not run ({error.strerror})"
+                print(f"bayeswell: {note}: it will compute by torch's operations alone", file=sys.stderr)
+                return made
+            if found.returncode == 0:
+                fresh.replace(target)
+                made.append(target)
+                break
             fresh.unlink(missing_ok=True)
+        else:
             reason = (found.stderr.strip().splitlines() or ["no message"])[-1]
             print(f"bayeswell: {target.name} was not made ({reason})", file=sys.stderr)
     return made
 
 
 def _compiler() -> list[str]:
-    """The command of the compiler that is named or found; empty if there is none."""
-    named = shlex.split(os.environ.get("CXX", ""))
-    if named:
-        return named if shutil.which(named[0]) else []
-    return next(([each] for each in ("g++", "clang++", "c++") if shutil.which(each)), [])
+    """The command of the compiler that is named, or else found; empty if there is none."""
+    asked = (shlex.split(os.environ.get("CXX", "")), ["g++"], ["clang++"])
+    return next((command for command in asked if command and shutil.which(command[0])), [])
 
 
 def wheel_tag(libraries: list[Path]) -> str:
