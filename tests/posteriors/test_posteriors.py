@@ -26,7 +26,7 @@ from truths.gaussian import (
 )
 from truths.statistics import assert_mean_close
 
-DENSE = [choice for choice in POSTERIOR_CHOICES if "log_prob" in bw.POSTERIORS[choice["name"]].provides]
+DENSE = [choice for choice in POSTERIOR_CHOICES if "log_prob" in bw.POSTERIORS.resolve(choice).provides]
 each_density = pytest.mark.parametrize("posterior", DENSE, ids=label)
 
 
@@ -132,7 +132,7 @@ def test_kl_of_every_site_counts(posterior: Choice) -> None:
         assert analytic_kl(model) - before == pytest.approx(added, rel=1e-8), name
         with torch.no_grad():
             mean[part] = old
-    if "factorised" in bw.POSTERIORS[posterior["name"]].provides:
+    if "factorised" in bw.POSTERIORS.resolve(posterior).provides:
         means, spreads = model.posterior.mean_vector().detach(), model.posterior.std_vector().detach()
         pieces = [kl_diagonal(means[p], spreads[p], 0, stds[n]) for n, p in model.layout.slices.items()]
         assert before == pytest.approx(sum(pieces), rel=1e-10)

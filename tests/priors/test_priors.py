@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy import integrate
+from scipy import integrate, stats
 from torch import Tensor, nn
 
 import bayeswell as bw
@@ -51,6 +51,10 @@ TRUTHS: dict[str, tuple[dict[str, Any], Density]] = {
         lambda site: lambda w: log_density_scale_mixture(w, 0.3, 1.4, 0.08),
     ),
     "laplace": ({"scale": 0.6}, lambda site: lambda w: log_density_laplace(w, 0.6)),
+    "distribution": (
+        {"distribution": "StudentT", "settings": {"df": 5.0, "scale": 0.7}},
+        lambda site: lambda w: stats.t.logpdf(w, df=5.0, scale=0.7),
+    ),
 }
 
 

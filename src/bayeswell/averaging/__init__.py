@@ -8,6 +8,8 @@ from .swa import SWA
 from .swag import SWAG
 from .swag_diag import SWAGDiagonal
 
-AVERAGING: Registry[CollectorPart] = Registry("averaging", SWA, SWAGDiagonal, SWAG, HWA, Bank)
+AVERAGING: Registry[CollectorPart] = Registry(
+    "collector", SWA, SWAGDiagonal, SWAG, HWA, Bank, requires=("build",), protocol=CollectorPart
+)
 
 __all__ = ["AVERAGING", "HWA", "SWA", "SWAG", "Bank", "SWAGDiagonal", "literal_variance"]

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ..errors import CompositionError, SettingError, nearest, require_positive
 from ..posteriors.mean_field import MeanFieldPosterior, SoftplusMeanFieldPosterior
 from ..posteriors.std_forms import softplus_inverse
-from ..types import POINT, BayesianModel, Collector, Posterior, PosteriorPart
+from ..types import POINT, BayesianModel, Collector, CollectorPart, Posterior, PosteriorPart
 from .columns import Columns, check_rank, chosen_rank
 from .gaussians import diagonal, low_rank
 from .running import MIN_VARIANCE, Moments, Snapshot, Statistic, restored
@@ -34,7 +34,7 @@ _FEEDBACKS = ("none", "sample", "restart")
 
 
 @dataclass(frozen=True)
-class HWA:
+class HWA(CollectorPart):
     """The average of the variational means, and a variance from the stds and the spread of the means.
 
     With W = mean(std_j^2) within and B = mean(m_j^2) - mean(m_j)^2 between the snapshots j, ``variance`` says what

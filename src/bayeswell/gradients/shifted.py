@@ -92,7 +92,10 @@ class _ShiftedPrior:
     def __init__(self, base: Prior, offset: Tensor | None) -> None:
         self._base, self._offset = base, offset
         self.inverse_variance, self.log_std_sum = base.inverse_variance, base.log_std_sum
-        self.inverse_variance_by_site = base.inverse_variance_by_site
+        self.inverse_variance_by_site, self.centre = base.inverse_variance_by_site, base.centre
+
+    def without_closed_form(self) -> str:
+        return self._base.without_closed_form()
 
     @property
     def analytic(self) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..errors import SettingError, nearest
 from ..tree import Layout, Site
-from ..types import ENTROPY, FACTORISED, LOG_PROB, WEIGHT_SAMPLE, Posterior, Prior
+from ..types import ENTROPY, FACTORISED, LOG_PROB, LOG_STD, WEIGHT_SAMPLE, Posterior, Prior
 from .factorised import FactorisedPosterior
 from .start import check_initial_std, initial_std_vector
 from .std_forms import FROM_LOG_STD, FROM_RHO, softplus_inverse
@@ -72,7 +72,12 @@ class MeanField:
 
     name: ClassVar[str] = "mean_field"
     paper: ClassVar[str] = "Graves 2011; Blundell et al. 2015"
-    provides: ClassVar[frozenset[str]] = frozenset({FACTORISED, WEIGHT_SAMPLE, LOG_PROB, ENTROPY})
+
+    @property
+    def provides(self) -> frozenset[str]:
+        """What it can do; steppers that move log stds ask for them."""
+        own = {FACTORISED, WEIGHT_SAMPLE, LOG_PROB, ENTROPY}
+        return frozenset(own | {LOG_STD} if self.parameter == "log_std" else own)
 
     def __post_init__(self) -> None:
         check_initial_std("mean_field", self.initial_std)

@@ -11,10 +11,9 @@ from torch import nn
 
 from ..errors import DataError, DivergenceError, SettingError, require_count
 from ..lifting import Where
-from ..methods import Method, assemble, find_method, resolve_stepper
+from ..methods import Method, assemble, find_method, resolve
 from ..optimizers import set_rates
 from ..random import derive_seed, make_generator
-from ..samplers import SAMPLERS
 from ..types import Progress
 from .data import as_batches, dtype_of
 from .loop import require_finite_gradients
@@ -61,7 +60,7 @@ def rate_range(
     if not 0 < lowest < highest < math.inf:
         raise SettingError(f"rate_range: lowest = {lowest!r}, highest = {highest!r}; need 0 < lowest < highest")
     chosen = find_method(method).changed(**settings)
-    collector = "bank" if resolve_stepper(chosen.stepper).name in SAMPLERS else None
+    collector = "bank" if resolve(chosen).stepper.samples else None
     chosen = chosen.changed(rate="constant", collector=collector, post_hoc=None, members=1)
     batches = as_batches(data, batch_size, dtype_of(net))
     epochs = math.ceil(steps / batches.count)

@@ -18,8 +18,12 @@ class PosteriorPart(Protocol):
     """The settings of a posterior family; ``build`` makes its trainable state."""
 
     name: ClassVar[str]
-    paper: ClassVar[str]
-    provides: ClassVar[frozenset[str]]
+    paper: ClassVar[str] = ""
+
+    @property
+    def provides(self) -> frozenset[str]:
+        """What the family can do: words of ``types.words``."""
+        ...
 
     def build(self, layout: Layout, prior: Prior, means: Tensor) -> Posterior:
         """Trainable q over the layout that starts at the given flat means."""
@@ -100,6 +104,11 @@ class Estimator(Protocol):
     def likelihood_needs(self) -> frozenset[str]:
         """Methods of the likelihood that this estimator calls, besides ``nll``."""
         return frozenset()
+
+    @property
+    def shares_draws(self) -> bool:
+        """Whether the network is run at exactly the weights that ``noise`` draws, one vector for the whole batch."""
+        return False
 
     def noise(self, model: BayesianModel, step: Step) -> Tensor | None:
         """The standard normal noise of this step's weight draws, (D, noise_size); None if it draws none."""

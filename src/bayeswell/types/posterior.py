@@ -17,12 +17,14 @@ class Prior(Protocol):
     """p(w), laid out over the sites of one network (independent weights).
 
     Where it is Gaussian throughout, ``inverse_variance`` is 1/s^2 (a scalar or (P,)), ``inverse_variance_by_site`` the
-    same with one number a site, and ``log_std_sum`` the sum of log s over all weights; else all are None.
+    same with one number a site, and ``log_std_sum`` the sum of log s over all weights; else all are None. ``centre`` is
+    (P,) where the prior is centred elsewhere than at zero, else None.
     """
 
     inverse_variance: Tensor | None
     inverse_variance_by_site: Tensor | None
     log_std_sum: Tensor | None
+    centre: Tensor | None
 
     def log_prob(self, weights: Tensor) -> Tensor:
         """(D, P) -> (D,): log p(w)."""
@@ -35,6 +37,10 @@ class Prior(Protocol):
     @property
     def analytic(self) -> bool:
         """Whether ``expected_log_prob`` has a closed form for every site."""
+        ...
+
+    def without_closed_form(self) -> str:
+        """The names of the densities that have none, for a message."""
         ...
 
     def std_vector(self) -> Tensor:
