@@ -8,6 +8,7 @@ from .errors import (
     DataError,
     DivergenceError,
     FileError,
+    MissingExtra,
     NetworkError,
     SettingError,
 )
@@ -91,6 +92,7 @@ __all__ = [
     "MatrixNormal",
     "MeanField",
     "Method",
+    "MissingExtra",
     "MonteCarlo",
     "NetworkError",
     "Normal",

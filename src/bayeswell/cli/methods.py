@@ -55,9 +55,9 @@ def methods(
 
 
 def _record(method: Any) -> dict[str, Any]:
-    from ..diagnostics.records import plain as as_plain
+    from ..plain import plain as as_plain
 
-    record = {field.name: as_plain(getattr(method, field.name)) for field in dataclasses.fields(method)}
+    record = {field.name: as_plain(getattr(method, field.name), finite=True) for field in dataclasses.fields(method)}
     told = {key: record.pop(key) for key in ("name", "summary", "paper")}
     return {**told, "cost": method.cost, "parts": record}
 

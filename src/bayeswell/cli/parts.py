@@ -61,10 +61,10 @@ def parts(
 
 def defaults_of(part: type[Any]) -> dict[str, Any]:
     """The settings of a part with their defaults, as plain data; None where one must be given."""
-    from ..diagnostics.records import plain as as_plain
+    from ..plain import plain as as_plain
 
     fields = [field for field in dataclasses.fields(part) if field.init] if dataclasses.is_dataclass(part) else []
-    return {field.name: as_plain(_default(field)) for field in fields}
+    return {field.name: as_plain(_default(field), finite=True) for field in fields}
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

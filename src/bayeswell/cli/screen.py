@@ -73,9 +73,9 @@ def plain(text: Any) -> str:
 
 def in_words(value: Any) -> str:
     """A part or settings in one piece: ``adam(lr=0.003)``, ``rank=2, std=0.1``, or the value itself."""
-    from ..diagnostics.records import plain as as_plain
+    from ..plain import plain as as_plain
 
-    value = as_plain(value)
+    value = as_plain(value, finite=True)
     if not isinstance(value, Mapping):
         return "none" if value is None else str(value)
     settings = ", ".join(f"{key}={part!r}" for key, part in value.items() if key != "name")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Sequence
@@ -10,11 +9,11 @@ from typing import Any
 
 import torch
 
-from ..diagnostics.records import plain
 from ..errors import BayeswellError, DivergenceError, SettingError
 from ..metrics.chains import ChainReport
+from ..plain import plain
 from ..predictive.predictor import Predictor
-from ..training import Callback, Interrupted, ProgressBar, Result, RunFolder, fit
+from ..training import Callback, Interrupted, ProgressBar, Result, RunFolder, batch_count, fit
 from ..training.progress import wants_progress
 from ..training.run_folder import MODEL, differences
 from .data_spec import DataSpec
@@ -160,7 +159,7 @@ def _chains(report: ChainReport | None) -> dict[str, Any] | None:
     if report is None:
         return None
     names = ("r_hat", "ess", "chains", "draws", "quantities", "constant")
-    numbers = {name: plain(getattr(report, name)) for name in names}
+    numbers = {name: plain(getattr(report, name), finite=True) for name in names}
     return {**numbers, "converged": report.converged, "warnings": list(report.warnings)}
 
 
@@ -172,4 +171,4 @@ def _speaks() -> bool:
 
 def _batches(experiment: Experiment, problem: Problem) -> int:
     examples = len(problem.data.train[1])
-    return math.ceil(examples / experiment.batch_size_of(examples))
+    return batch_count(examples, experiment.batch_size_of(examples))

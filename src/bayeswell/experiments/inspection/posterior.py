@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -24,12 +23,12 @@ from ...errors import BayeswellError, SettingError
 from ...lifting import BayesianModule
 from ...methods.assembly import assemble
 from ...metrics import negative_elbo
-from ...posteriors import EmpiricalPosterior
 from ...predictive import expected_nll
 from ...predictive.predictor import Predictor
 from ...random import derive_seed, make_generator
+from ...training import batch_count
 from ...training.streams import Streams
-from ...types import LOG_PROB
+from ...types import BANK, LOG_PROB
 from ..evaluating import BATCH
 from ..experiment import Experiment
 from ..problem import load_problem
@@ -56,7 +55,7 @@ def posterior_records(experiment: Experiment, predictor: Predictor, data: Data, 
 
     def around() -> dict[str, Tensor] | None:
         """A bank of networks has no centre: its first network stands for it."""
-        return model.draw(make_generator(0)) if isinstance(model.posterior, EmpiricalPosterior) else None
+        return model.draw(make_generator(0)) if BANK in model.posterior_part.provides else None
 
     def affordable(measure: Measure) -> Measure:
         return (lambda: _too_large(weights)) if large else measure
@@ -110,7 +109,7 @@ def _at_first(experiment: Experiment) -> BayesianModule:
     with torch.random.fork_rng(devices=[]):
         streams = Streams(derive_seed(experiment.seed, "member", 0), 0, torch.device("cpu"))
         streams.begin()
-        batches = math.ceil(size / experiment.batch_size_of(size))
+        batches = batch_count(size, experiment.batch_size_of(size))
         assembly = assemble(
             experiment.method_part, problem.net, problem.likelihood, dataset_size=size, batches=batches,
             epochs=experiment.epochs, generator=streams.stepper,

@@ -10,8 +10,14 @@ import torch
 from torch import Tensor
 
 from ...datasets import Data
-from ...metrics import calibration_bins, classification_record, regression_record, risk_coverage
-from ...metrics.classification import hits_of_examples
+from ...metrics import (
+    accuracy,
+    calibration_bins,
+    classification_estimates,
+    flat_record,
+    regression_estimates,
+    risk_coverage,
+)
 from ...metrics.uncertainty import least_confidence
 from ...predictive import ClassPrediction, RealPrediction
 from ...predictive.predictor import Predictor
@@ -47,21 +53,21 @@ def prediction_records(seen: Seen) -> dict[str, Any]:
         mean, std = raw_mean_and_std(found, data.scaling)
         truth = data.scaling.raw_targets(targets.double()).reshape(mean.shape)
         risk = _curve((mean - truth).square().flatten(1).mean(1), std.flatten(1).mean(1))
-        return {"metrics": regression_record(mean, std.square(), truth), "risk_coverage": risk}
+        return {"metrics": flat_record(regression_estimates(mean, std.square(), truth)), "risk_coverage": risk}
     probabilities = found.probabilities.cpu()
     samples = None if found.kept is None else found.kept.cpu()
     strange: dict[str, Tensor] = {}
     if outside is not None:
         strange = {"ood": outside.probabilities.cpu(), "ood_mutual_information": outside.mutual_information.cpu()}
-    metrics = classification_record(
+    metrics = classification_estimates(
         probabilities, targets, samples=samples,
         mutual_information=None if samples is not None else found.mutual_information.cpu(), **strange,
     )  # fmt: skip
     bins = calibration_bins(probabilities, targets, bins=ECE_BINS)
-    hits = hits_of_examples(probabilities, targets)
+    hits = accuracy.of_examples(probabilities, targets)
     entropy, right = found.entropy.cpu(), hits.bool()
     records: dict[str, Any] = {
-        "metrics": metrics,
+        "metrics": flat_record(metrics),
         "reliability": {
             **{name: getattr(bins, name).tolist() for name in ("low", "high", "count", "confidence", "accuracy")},
             "ece": metrics["ece"],

@@ -15,10 +15,10 @@ from typing import Any
 
 from torch import Tensor
 
-from ...diagnostics.records import plain
 from ...errors import BayeswellError, BayeswellWarning, FileError
 from ...persistence import read_document, write_document
 from ...persistence.manifest import MANIFEST
+from ...plain import plain
 from ...predictive import RealPrediction
 from ...training.run_folder import MODEL
 from ..data_spec import DataSpec
@@ -83,7 +83,7 @@ def inspect_run(path: str | os.PathLike[str], *, full: bool = False, again: bool
         record["left_out"] |= found.pop("left_out", {})
         record["metrics"] |= found.pop("metrics", {})
         record["records"] |= found
-    rounded = _rounded(plain(record))
+    rounded = _rounded(plain(record, finite=True))
     assert isinstance(rounded, dict)
     write_document(folder / INSPECTION, rounded)
     return rounded
