@@ -14,6 +14,7 @@ from ..errors import SettingError, nearest
 from ..likelihoods import LIKELIHOODS
 from ..methods import Method
 from ..models import MODELS
+from ..plain import plain
 from ..training import Devices, KeepBest, usual_batch_size
 from .config_parsing import as_choice, as_data_choice, build_method, lr_to_stepper, merged, nested
 from .paths import run_config
@@ -103,7 +104,7 @@ class Experiment(RunSettings):
 
     def as_json(self) -> dict[str, Any]:
         """Plain data from which ``from_json`` makes the same experiment."""
-        return {name: _plain(getattr(self, name)) for name in SETTINGS}
+        return {name: plain(getattr(self, name)) for name in SETTINGS}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Experiment:
@@ -136,9 +137,3 @@ def experiment_of(path: str | os.PathLike[str]) -> Experiment:
 def slug(text: str) -> str:
     """A text as a name for a folder."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:100] or "run"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(part) for key, part in value.items()}
-    return [_plain(part) for part in value] if isinstance(value, tuple | list) else value
