@@ -20,6 +20,7 @@ import pytest
 import torch
 
 from bayeswell.errors import FileError
+from bayeswell.persistence import bundle as bundle_module
 from bayeswell.persistence import read_bundle
 from bayeswell.persistence.manifest import FILES, MANIFEST, RECORD, TENSORS, open_seal
 from persistence.bundles import assert_some, one_line, refused, reseal, safetensors_file, save_some
