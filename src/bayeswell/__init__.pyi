@@ -8,6 +8,7 @@ from .errors import (
     DataError,
     DivergenceError,
     FileError,
+    MissingExtra,
     NetworkError,
     SettingError,
 )
@@ -101,6 +102,7 @@ __all__ = [
     "MatrixNormal",
     "MeanField",
     "Method",
+    "MissingExtra",
     "MonteCarlo",
     "NegativeBinomial",
     "NetworkError",

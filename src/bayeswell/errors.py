@@ -20,6 +20,10 @@ class SettingError(BayeswellError, ValueError):
     """A setting has a value that is not allowed."""
 
 
+class MissingExtra(SettingError, ImportError):
+    """What was asked for needs an extra that is not installed; the line names it and the command that installs it."""
+
+
 class AbsentError(SettingError, AttributeError):
     """Something that this object does not have (kept samples, a prediction); ``hasattr`` says so too."""
 
