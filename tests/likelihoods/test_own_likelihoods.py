@@ -133,10 +133,29 @@ def test_the_noise_of_a_module_is_learned_with_the_weights() -> None:
     )
 
 
-def test_a_function_cannot_be_saved_and_says_so(tmp_path: Path) -> None:
-    result = bw.fit(one_weight(), counts(), "bbb", poisson_function, epochs=2, progress=False)
-    with pytest.raises(bw.SettingError, match=r"poisson_function cannot be written down.*register"):
-        result.save(tmp_path / "model")
+def test_a_function_is_given_again_at_loading(tmp_path: Path) -> None:
+    x, y = counts()
+    result = bw.fit(one_weight(), (x, y), "bbb", poisson_function, epochs=2, progress=False)
+    result.save(tmp_path / "function")
+    with pytest.raises(bw.FileError, match="poisson_function"):
+        bw.load(tmp_path / "function")
+    loaded = bw.load(tmp_path / "function", parts=[poisson_function])
+    first, second = (one.predict(x, draws=5, seed=1) for one in (result, loaded))
+    assert isinstance(first, bw.RealPrediction)
+    assert isinstance(second, bw.RealPrediction)
+    assert torch.equal(first.variance, second.variance)
+    unnamed = bw.fit(one_weight(), (x, y), "bbb", lambda f: distributions.Poisson(f.exp()), epochs=2, progress=False)
+    with pytest.raises(bw.SettingError, match="likelihood <lambda> has no name"):
+        unnamed.save(tmp_path / "unnamed")
+
+
+def test_what_a_module_has_learned_comes_back(tmp_path: Path) -> None:
+    result = bw.fit(one_weight(), counts(), "bbb", Noisy(), epochs=5, progress=False)
+    learned: Any = result.likelihood
+    assert learned.function.log_std.item() != 0
+    result.save(tmp_path / "module")
+    loaded: Any = bw.load(tmp_path / "module", parts=[Noisy()]).likelihood
+    assert loaded.function.log_std.item() == learned.function.log_std.item()
 
 
 @dataclass(eq=False)

@@ -23,7 +23,7 @@ def test_every_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert len(blocks) == 5
     for block in blocks:
-        exec(compile(block, str(PAGE), "exec", dont_inherit=True), names)  # noqa: S102
+        exec(compile(block, str(PAGE), "exec", dont_inherit=True), names)
     loaded = bw.load(tmp_path / "waiting_model")
     assert loaded.likelihood.shape == 3.0  # type: ignore[attr-defined]
 
