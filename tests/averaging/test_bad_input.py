@@ -39,7 +39,7 @@ from nets import lift
         ("bank", {"thinning": 0}, "bank: thinning = 0"),
         ("bank", {"max_draws": 0}, "bank: max_draws = 0"),
         ("bank", {"memory_limit": -1}, "bank: memory_limit = -1; it must be a number of bytes, 0 or more"),
-        ("swags", {}, "unknown averaging 'swags'; did you mean 'swag'"),
+        ("swags", {}, "unknown collector 'swags'; did you mean 'swag'"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(part: str, settings: dict[str, Any], message: str) -> None:

@@ -128,7 +128,9 @@ for name, settings in (("temporary", {{"memory_limit": 0}}), ("kept", {{"folder"
 
 def test_a_bank_on_disk_goes_on_in_another_process(tmp_path: Path) -> None:
     """The first four draws there, the last two here; the temporary folder of the first process is gone."""
-    script = ANOTHER_PROCESS.format(tests=str(Path(__file__).parents[1]), folder=str(tmp_path / "draws"), where=tmp_path)
+    script = ANOTHER_PROCESS.format(
+        tests=str(Path(__file__).parents[1]), folder=str(tmp_path / "draws"), where=tmp_path
+    )
     (tmp_path / "tmp").mkdir()
     environment = os.environ | {"TMPDIR": str(tmp_path / "tmp"), "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", script], check=True, env=environment, cwd=tmp_path)
@@ -177,7 +179,7 @@ def test_bank_past_the_plan_says_so_once() -> None:
 
 
 def test_every_part_has_a_name_a_summary_and_a_paper() -> None:
-    assert list(AVERAGING) == ["swa", "swag_diag", "swag", "hwa", "bank"]
+    assert list(AVERAGING) == ["swa", "ema", "swag_diag", "swag", "hwa", "bank"]
     for summary, paper in AVERAGING.summaries().values():
         assert summary.endswith(".")
         assert paper

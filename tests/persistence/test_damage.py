@@ -20,7 +20,8 @@ import pytest
 import torch
 
 from bayeswell.errors import FileError
-from bayeswell.persistence import contents, read_bundle
+from bayeswell.persistence import bundle as bundle_module
+from bayeswell.persistence import read_bundle
 from bayeswell.persistence.manifest import FILES, MANIFEST, RECORD, TENSORS, open_seal
 from persistence.bundles import assert_some, one_line, refused, reseal, safetensors_file, save_some
 
@@ -82,13 +83,13 @@ def test_nothing_is_parsed_before_it_is_checked(tmp_path: Path, monkeypatch: pyt
     path = tmp_path / "b"
     parsed: list[str] = []
     for parser in ("decode_record", "decode_tensors"):
-        real: Callable[[bytes], Any] = getattr(contents, parser)
+        real: Callable[[bytes], Any] = getattr(bundle_module, parser)
 
         def spy(data: bytes, real: Callable[[bytes], Any] = real, parser: str = parser) -> Any:
             parsed.append(parser)
             return real(data)
 
-        monkeypatch.setattr(contents, parser, spy)
+        monkeypatch.setattr(bundle_module, parser, spy)
     for name in (TENSORS, RECORD):
         save_some(path)
         whole = (path / name).read_bytes()
