@@ -85,6 +85,20 @@ class BayesianModule(nn.Module):
             copied.__setstate__(copy.deepcopy(self.__dict__, memo))
         return copied
 
+    def __repr__(self) -> str:
+        """What it is made of, and the network as it was given."""
+        priors = ", ".join(dict.fromkeys(part.name for part in self.prior.parts))
+        shapes = self.layout.views(torch.empty(self.layout.size, device="meta"))
+        with guarded(self):
+            before = self._slots.contents()
+            self._slots.fill(shapes)  # else layers would say that they have no bias
+            try:
+                network = repr(self.net).replace("\n", "\n  ")
+            finally:
+                self._slots.restore(before)
+        made_of = f"posterior={self.posterior_part.name}, prior={priors}, estimator={self.estimator.name}"
+        return f"{type(self).__name__}(\n  {made_of}, Bayesian weights={self.layout.size}\n  (net): {network}\n)"
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """One stochastic pass in training mode, the mean network in evaluation mode."""
         inputs = _pack(args, kwargs)
