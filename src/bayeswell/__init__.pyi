@@ -15,15 +15,15 @@ from .estimators import ESTIMATORS, Flipout, LocalReparameterization, Variationa
 from .gradients import Sharpness
 from .lifting import BayesianModule, Description, Saved, bayesian, save
 from .likelihoods import LIKELIHOODS, Bernoulli, Categorical, Gaussian
-from .methods import METHODS, Method, find_method, method_names
+from .methods import METHODS, Method, find_method, method_names, register
 from .models import MODELS, build_model, default_model
 from .objectives import ELBO
-from .optimizers import OPTIMIZERS, RATES
+from .optimizers import OPTIMIZERS, RATES, TorchOptimizer, TorchScheduler
 from .post_hoc import POST_HOC
 from .posteriors import POSTERIORS, Delta, Full, KTied, LowRank, MatrixNormal, MeanField
 from .predictive import ClassPrediction, RealPrediction, predict
 from .predictive.predictor import Predictor, load
-from .priors import PRIORS, Kaiming, LaplacePrior, Normal, ScaleMixture, Xavier
+from .priors import PRIORS, DistributionPrior, Kaiming, LaplacePrior, Normal, ScaleMixture, Xavier
 from .random import make_generator
 from .samplers import SAMPLERS
 from .schedules import KL_WEIGHTS, Geometric, LinearAnneal, Uniform
@@ -72,6 +72,7 @@ __all__ = [
     "Delta",
     "Description",
     "Devices",
+    "DistributionPrior",
     "DivergenceError",
     "EpochRecord",
     "FileError",
@@ -107,6 +108,8 @@ __all__ = [
     "SettingError",
     "Sharpness",
     "Terms",
+    "TorchOptimizer",
+    "TorchScheduler",
     "Uniform",
     "VariationalLaplace",
     "WeightSampling",
@@ -127,6 +130,7 @@ __all__ = [
     "plots",
     "predict",
     "rate_range",
+    "register",
     "save",
     "training",
 ]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..errors import BayeswellWarning, CompositionError, SettingError, require_count
 from ..posteriors import Empirical, EmpiricalPosterior
-from ..types import POINT, BayesianModel, Collector, Posterior, PosteriorPart, Progress
+from ..types import BANK, POINT, BayesianModel, Collector, CollectorPart, Posterior, PosteriorPart, Progress
 from .draw_store import FileRows, MemoryRows, RowFormat, Rows, TemporaryRows
 from .running import require_finite, trained_parameters
 
@@ -19,7 +19,7 @@ _WEIGHTS = "weights"
 
 
 @dataclass(frozen=True)
-class Bank:
+class Bank(CollectorPart):
     """Weights along the path of a sampler, thinned, each with equal weight.
 
     The first ``burn_in`` steps are dropped (None: half of all), and of those that are observed after them every
@@ -45,6 +45,7 @@ class Bank:
     name: ClassVar[str] = "bank"
     paper: ClassVar[str] = "Welling and Teh 2011"
     needs: ClassVar[frozenset[str]] = frozenset({POINT})
+    provides: ClassVar[frozenset[str]] = frozenset({BANK})
 
     def __post_init__(self) -> None:
         require_count(self.name, "max_draws", self.max_draws)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import CompositionError, SettingError, nearest, require_positive
-from ..types import POINT, BayesianModel, Collector, Posterior, PosteriorPart
+from ..types import POINT, BayesianModel, Collector, CollectorPart, Posterior, PosteriorPart
 from .columns import Columns, check_rank, chosen_rank
 from .gaussians import diagonal, low_rank
 from .running import MIN_VARIANCE, Moments, Snapshot, Statistic, restored
@@ -32,7 +32,7 @@ _FEEDBACKS = ("none", "sample", "restart")
 
 
 @dataclass(frozen=True)
-class HWA:
+class HWA(CollectorPart):
     """The average of the variational means, and a variance from the stds and the spread of the means.
 
     With W = mean(std_j^2) within and B = mean(m_j^2) - mean(m_j)^2 between the snapshots j, ``variance`` says what
@@ -164,7 +164,7 @@ class HWA:
 
 
 class Within:
-    """W: the mean of the snapshots' own variances, or only those of the first snapshot."""
+    """W: the (weighted) mean of the snapshots' own variances, or only those of the first snapshot."""
 
     def __init__(self, like: Tensor, first_only: bool) -> None:
         self.first_only = first_only
@@ -172,7 +172,7 @@ class Within:
 
     def add(self, snapshot: Snapshot) -> None:
         if snapshot.number == 1 or not self.first_only:
-            self.mean = self.mean + (snapshot.variance - self.mean) / snapshot.number
+            self.mean = self.mean + snapshot.gain * (snapshot.variance - self.mean)
 
     def state_dict(self) -> dict[str, Any]:
         return {"mean": self.mean}

@@ -87,6 +87,11 @@ class Flipout(Estimator):
         return unused_site(site)
 
     @property
+    def passes(self) -> int:
+        """One for each draw."""
+        return self.draws
+
+    @property
     def cost(self) -> float:
         """In forward passes."""
         return 6.0 * self.draws

@@ -93,6 +93,11 @@ class LocalReparameterization(Estimator):
         return unused_site(site)
 
     @property
+    def passes(self) -> int:
+        """One for each draw."""
+        return self.draws
+
+    @property
     def cost(self) -> float:
         """In forward passes."""
         return 6.0 * self.draws

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 import warnings
 from collections.abc import Mapping
 
@@ -13,6 +12,7 @@ import torch
 from ..errors import BayeswellError
 from ..methods import assemble
 from ..random import make_generator
+from ..training import batch_count
 from .experiment import Experiment
 from .problem import Problem, load_problem
 
@@ -41,6 +41,6 @@ def _assemble(experiment: Experiment, problem: Problem) -> None:
         warnings.simplefilter("ignore")
         assemble(
             experiment.method_part, copy.deepcopy(problem.net), problem.likelihood, dataset_size=examples,
-            batches=math.ceil(examples / experiment.batch_size_of(examples)), epochs=experiment.epochs,
+            batches=batch_count(examples, experiment.batch_size_of(examples)), epochs=experiment.epochs,
             generator=make_generator(0),
         )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +26,7 @@ from ..metrics import negative_elbo
 from ..predictive import expected_nll
 from ..predictive.predictor import Predictor
 from ..random import derive_seed, make_generator
+from ..training import batch_count
 from ..training.streams import Streams
 from ..types import BANK, LOG_PROB
 from .evaluating import BATCH
@@ -109,7 +109,7 @@ def _at_first(experiment: Experiment) -> BayesianModule:
     with torch.random.fork_rng(devices=[]):
         streams = Streams(derive_seed(experiment.seed, "member", 0), 0, torch.device("cpu"))
         streams.begin()
-        batches = math.ceil(size / experiment.batch_size_of(size))
+        batches = batch_count(size, experiment.batch_size_of(size))
         assembly = assemble(
             experiment.method_part, problem.net, problem.likelihood, dataset_size=size, batches=batches,
             epochs=experiment.epochs, generator=streams.stepper,

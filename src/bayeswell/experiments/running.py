@@ -13,7 +13,7 @@ import torch
 from ..errors import BayeswellError, DivergenceError, SettingError
 from ..metrics.chains import ChainReport
 from ..predictive.predictor import Predictor
-from ..training import Callback, Interrupted, ProgressBar, Result, RunFolder, fit
+from ..training import Callback, Interrupted, ProgressBar, Result, RunFolder, batch_count, fit
 from ..training.progress import wants_progress
 from ..training.run_folder import MODEL, differences
 from .data_card import DataCard
@@ -187,4 +187,4 @@ def _speaks() -> bool:
 
 def _batches(experiment: Experiment, problem: Problem) -> int:
     examples = len(problem.data.train[1])
-    return math.ceil(examples / experiment.batch_size_of(examples))
+    return batch_count(examples, experiment.batch_size_of(examples))

@@ -19,7 +19,7 @@ from ..estimators import ESTIMATORS
 from ..guards import guarded, together
 from ..layers import find_linear_layers, without_fused_attention
 from ..posteriors import POSTERIORS
-from ..priors import FlatPrior, PriorChoice, lay_out
+from ..priors import FlatPrior, LearnedPrior, PriorChoice, lay_out
 from ..random import derived_generator
 from ..types import BANK, POINT, PREDICTIONS, SAMPLED, Estimator, Inputs, Posterior, PosteriorPart, Step
 from .description import Description, Row
@@ -41,7 +41,7 @@ class BayesianModule(nn.Module):
     """
 
     def __init__(
-        self, net: nn.Module, selection: Selection, prior: FlatPrior, posterior: Posterior,
+        self, net: nn.Module, selection: Selection, prior: FlatPrior | LearnedPrior, posterior: Posterior,
         posterior_part: PosteriorPart, estimator: Estimator, prediction: str = SAMPLED,
     ) -> None:  # fmt: skip
         super().__init__()
@@ -181,13 +181,20 @@ class BayesianModule(nn.Module):
 
         It predicts as before, but for a bank of networks: those are drawn, as there is no centre to linearise at.
         """
-        selection = Selection(self.layout, self.deterministic)
         prediction = self.prediction
         if BANK in part.provides and prediction != SAMPLED:
             prediction = SAMPLED
             note = f"the posterior has become a bank of {posterior.members} networks, which are drawn"
             warnings.warn(f"{note}; prediction = '{self.prediction}' is given up", BayeswellWarning, stacklevel=2)
-        return BayesianModule(self.net, selection, self.prior, posterior, part, estimator or self.estimator, prediction)
+        return self.with_parts(part, posterior, self.prior, estimator or self.estimator, prediction)
+
+    def with_parts(
+        self, part: PosteriorPart, posterior: Posterior, prior: FlatPrior | LearnedPrior, estimator: Estimator,
+        prediction: str,
+    ) -> BayesianModule:  # fmt: skip
+        """The same network with all of these in place of its own; nothing is copied."""
+        selection = Selection(self.layout, self.deterministic)
+        return BayesianModule(self.net, selection, prior, posterior, part, estimator, prediction)
 
     def describe(self) -> Description:
         """Which posterior, prior and estimator every parameter got, or that it is deterministic, and why."""

@@ -9,7 +9,7 @@ from .categorical import Categorical
 from .gaussian import Gaussian
 from .matching import check_targets
 
-LIKELIHOODS: Registry[LikelihoodPart] = Registry("likelihood", Categorical, Bernoulli, Gaussian)
+LIKELIHOODS: Registry[LikelihoodPart] = Registry("likelihood", Categorical, Bernoulli, Gaussian, requires=("nll",))
 
 __all__ = [
     "LIKELIHOODS",

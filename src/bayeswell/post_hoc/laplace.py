@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -74,6 +75,10 @@ class LaplaceApproximation(PostHocPart):
         require_count("laplace", "max_weights", self.max_weights)
         if self.draws is not None:
             require_count("laplace", "draws", self.draws)
+
+    def tempered(self, temperature: float) -> LaplaceApproximation:
+        """Its temperature is that of the ELBO."""
+        return dataclasses.replace(self, temperature=self.temperature * temperature)
 
     def check(self, model: BayesianModel) -> None:
         """Refuse a model without a point posterior or Gaussian prior, and one that the structure does not fit."""

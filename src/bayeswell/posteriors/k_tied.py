@@ -28,6 +28,7 @@ class KTiedPosterior(FactorisedPosterior):
 
     log_std: nn.Parameter | None
     std_form = AS_IT_IS
+    log_std_speed = 2.0  # log std_ij = log sum_k exp(a_ik + b_jk): both factors move
 
     def __init__(
         self,

@@ -41,6 +41,7 @@ class MatrixNormalPosterior(Posterior):
     """Trainable state: ``mean``, two Cholesky factors for each matrix, ``log_std`` for everything else, if any."""
 
     log_std: nn.Parameter | None
+    log_std_speed = 2.0  # the log scales of a row and of a column add
 
     def __init__(self, layout: Layout, means: Tensor, stds: Tensor) -> None:
         super().__init__()

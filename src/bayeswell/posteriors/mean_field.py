@@ -85,14 +85,17 @@ class MeanField:
 
     name: ClassVar[str] = "mean_field"
     paper: ClassVar[str] = "Graves 2011; Blundell et al. 2015"
-    provides: ClassVar[frozenset[str]] = frozenset({FACTORISED, WEIGHT_SAMPLE, LOG_PROB, ENTROPY, LOG_STD})
+
+    @property
+    def provides(self) -> frozenset[str]:
+        """What it can do; steppers that move log stds ask for them."""
+        own = {FACTORISED, WEIGHT_SAMPLE, LOG_PROB, ENTROPY}
+        return frozenset(own | {LOG_STD} if self.parameter == "log_std" else own)
 
     def __post_init__(self) -> None:
         check_initial_std("mean_field", self.initial_std)
         if not isinstance(self.parameter, str) or self.parameter not in _STATES:
             raise SettingError(f"mean_field: parameter = '{self.parameter}'; {nearest(str(self.parameter), _STATES)}")
-        if self.parameter != "log_std":
-            object.__setattr__(self, "provides", self.provides - {LOG_STD})
 
     def build(self, layout: Layout, prior: Prior, means: Tensor) -> Posterior:
         """Trainable state over the layout."""

@@ -29,9 +29,10 @@ def score_name(likelihood: Any) -> str | None:
     )
 
 
-def scorer(likelihood: Any) -> Callable[[Any, Tensor], float]:
-    """(outputs, targets) -> the sum over a batch of hits (a share of an example's labels) or of squared errors.
+def scorer(likelihood: Any) -> Callable[[Any, Tensor, Tensor | None], float]:
+    """(outputs, targets, weights or None) -> the (weighted) sum over a batch of hits or of squared errors.
 
+    An example of several labels counts the share of hits among them, one of several numbers their mean squared error.
     Chosen once: asking a likelihood what it is costs more than the score of a batch.
     """
     if isinstance(likelihood, ClassLikelihood):
@@ -40,25 +41,32 @@ def scorer(likelihood: Any) -> Callable[[Any, Tensor], float]:
 
 
 @torch.no_grad()
-def _hits(likelihood: ClassLikelihood, outputs: Any, targets: Tensor) -> float:
+def _hits(likelihood: ClassLikelihood, outputs: Any, targets: Tensor, weights: Tensor | None) -> float:
     if not isinstance(outputs, Tensor):
         return 0.0
     guesses = likelihood.class_probabilities(outputs.detach()).argmax(-1)
     hits = guesses.reshape(-1) == targets.reshape(-1)
-    return float(hits.double().mean()) * len(targets)
+    return _sum(hits.double(), targets, weights)
 
 
 @torch.no_grad()
-def _squares(likelihood: RealLikelihood, outputs: Any, targets: Tensor) -> float:
+def _squares(likelihood: RealLikelihood, outputs: Any, targets: Tensor, weights: Tensor | None) -> float:
     if not isinstance(outputs, Tensor):
         return 0.0
     mean = likelihood.mean_and_variance(outputs.detach())[0]
     errors = mean.reshape(-1).double() - targets.reshape(-1)
-    return float(errors.square().mean()) * len(targets)
+    return _sum(errors.square(), targets, weights)
 
 
-def _nothing(outputs: Any, targets: Tensor) -> float:
+def _nothing(outputs: Any, targets: Tensor, weights: Tensor | None) -> float:
     return 0.0
+
+
+def _sum(values: Tensor, targets: Tensor, weights: Tensor | None) -> float:
+    """Of the examples' means."""
+    if weights is None:
+        return float(values.mean()) * len(targets)
+    return float((weights * values.view(len(targets), -1).mean(1)).sum())
 
 
 def measure(prediction: ClassPrediction | RealPrediction, targets: Tensor) -> dict[str, float]:

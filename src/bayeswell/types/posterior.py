@@ -18,12 +18,29 @@ class Prior(Protocol):
     """p(w), laid out over the sites of one network (independent weights).
 
     Where it is Gaussian throughout, ``inverse_variance`` is 1/s^2 (a scalar or (P,)), ``inverse_variance_by_site`` the
-    same with one number a site, and ``log_std_sum`` the sum of log s over all weights; else all are None.
+    same with one number a site, and ``log_std_sum`` the sum of log s over all weights; else all are None. ``centre`` is
+    (P,) where the prior is centred elsewhere than at zero, else None.
     """
 
-    inverse_variance: Tensor | None
-    inverse_variance_by_site: Tensor | None
-    log_std_sum: Tensor | None
+    @property
+    def inverse_variance(self) -> Tensor | None:
+        """1/s^2 of a Gaussian prior."""
+        ...
+
+    @property
+    def inverse_variance_by_site(self) -> Tensor | None:
+        """The same, one number a site."""
+        ...
+
+    @property
+    def log_std_sum(self) -> Tensor | None:
+        """The sum of log s of a Gaussian prior."""
+        ...
+
+    @property
+    def centre(self) -> Tensor | None:
+        """(P,): where the prior is centred; None at zero."""
+        ...
 
     def log_prob(self, weights: Tensor) -> Tensor:
         """(D, P) -> (D,): log p(w)."""
@@ -36,6 +53,10 @@ class Prior(Protocol):
     @property
     def analytic(self) -> bool:
         """Whether ``expected_log_prob`` has a closed form for every site."""
+        ...
+
+    def without_closed_form(self) -> str:
+        """The names of the densities that have none, for a message."""
         ...
 
     def std_vector(self) -> Tensor:
@@ -52,6 +73,8 @@ class Posterior(nn.Module):
 
     layout: Layout
     noise_size: int
+    log_std_speed: float = 1.0
+    """How far a log std moves, at most, as each parameter that it is made of moves by one."""
     extra_names: tuple[str, ...] = ()
     can_set_stds: bool = False
 
