@@ -29,6 +29,7 @@ LEVELS: Mapping[int, tuple[str, ...]] = {
         "guards",
         "modes",
         "native",
+        "nested",
         "random",
         "registry",
         "schedules",

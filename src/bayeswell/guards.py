@@ -76,8 +76,13 @@ class _Process:
             # A thread that waits computes nothing, so it need not be waited for: two that ask at once both come on.
             own = self.together.pop(me, 0)
             self.changed.notify_all()
-            while self.alone not in (None, me) or self.together:
-                self.changed.wait()
+            try:
+                while self.alone not in (None, me) or self.together:
+                    self.changed.wait()
+            except BaseException:  # Ctrl-C while it waits
+                if own:
+                    self.together[me] = own
+                raise
             self.alone = me
             self.depth += 1
         try:

@@ -16,6 +16,7 @@ from torch.func import functional_call
 from ..composition import check_estimator
 from ..errors import BayeswellWarning, NetworkError, SettingError, nearest
 from ..estimators import ESTIMATORS
+from ..finite import all_finite
 from ..guards import guarded, together
 from ..layers import find_linear_layers, without_fused_attention
 from ..posteriors import POSTERIORS
@@ -254,7 +255,7 @@ def bayesian(
     flat_prior = lay_out(prior, selection.layout, like=start)
     if means == "prior":
         start = torch.empty_like(start).uniform_(-1, 1) * math.sqrt(3) * flat_prior.std_vector()
-    elif not bool(start.isfinite().all()):
+    elif not all_finite([start]):
         raise NetworkError("the network's weights hold NaN or inf; repair them, or start with means='prior'")
     state = posterior_part.build(selection.layout, flat_prior, start)
     bare = _without_bayesian_parameters(net, selection)
