@@ -153,6 +153,18 @@ def test_results(method: str) -> None:
         assert copied.method == result.method
 
 
+@pytest.mark.filterwarnings("ignore::bayeswell.errors.BayeswellWarning")  # of so short a training
+def test_a_result_whose_prior_was_learned() -> None:
+    x, y = torch.randn(24, 5), torch.arange(24) % 3
+    first = bw.fit(_dense(), (x, y), epochs=2, seed=1, progress=False)
+    result = bw.fit(first, (x, y), prior="posterior", epochs=2, seed=1, progress=False)
+    assert "prior=posterior" in repr(result.model)
+    for way in WAYS.values():
+        copied = way(result)
+        assert torch.equal(copied.predict(x, draws=3).probabilities, result.predict(x, draws=3).probabilities)
+        assert torch.equal(copied.model.prior.std_vector(), result.model.prior.std_vector())
+
+
 @each_way
 @pytest.mark.parametrize("likelihood", ["categorical", "gaussian"])
 def test_predictions_and_predictors(likelihood: str, way: str, tmp_path: Any) -> None:

@@ -25,7 +25,8 @@ from ..priors import PRIORS, LearnedPrior
 from ..registry import written
 from ..types import SAMPLED
 from .dropout import dropout_settings, with_drawn_dropout
-from .module import BayesianModule, bayesian
+from .lift import bayesian
+from .module import BayesianModule
 from .restoring import network_description
 
 _KIND = "bayeswell model"
