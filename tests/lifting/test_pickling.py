@@ -16,6 +16,7 @@ from torch import Tensor, nn
 import bayeswell as bw
 from bayeswell.lifting import BayesianModule, with_drawn_dropout
 from bayeswell.posteriors import Empirical, EmpiricalPosterior
+from bayeswell.registry import Registry, settings_of
 
 
 class Recurrent(nn.Module):
@@ -174,6 +175,20 @@ def test_predictions_and_predictors(likelihood: str, way: str, tmp_path: Any) ->
     prediction = predictor.predict(x, draws=3, keep_samples=True)
     for copied in (WAYS[way](predictor).predict(x, draws=3, keep_samples=True), WAYS[way](prediction)):
         assert torch.equal(copied.samples, prediction.samples)
+
+
+REGISTRIES = [value for name in dir(bw) if name.isupper() and isinstance(value := getattr(bw, name), Registry)]
+
+
+@each_way
+def test_parts_and_methods(way: str) -> None:
+    """Every registered part, and every named method."""
+    parts = [registry.resolve(name) for registry in REGISTRIES for name in registry]
+    assert len(parts) > 50
+    for part in parts:
+        assert settings_of(WAYS[way](part)) == settings_of(part)
+    for method in bw.METHODS.values():
+        assert WAYS[way](method) == method
 
 
 def _in_a_worker(given: tuple[BayesianModule, Tensor]) -> Tensor:
