@@ -110,7 +110,7 @@ def try_core(folder: Path, wheels: Mapping[str, Path]) -> None:
         # Nothing more is downloaded: what was installed above is all that the wheel may need.
         run([core, "-m", "pip", "install", "--no-index", "--progress-bar", "off", wheel])
         run([core, "-m", "pip", "check"])
-        smoke = [core, "-I", ROOT / "tools" / "core_smoke.py", kind]
+        smoke: list[str | Path] = [core, "-I", ROOT / "tools" / "core_smoke.py", kind]
         print(run(smoke, cwd=outside, changed={"OMP_NUM_THREADS": "1"}).splitlines()[-1])
 
 
