@@ -17,12 +17,7 @@ import torch
 from torch import Tensor
 
 import bayeswell as bw
-import test_divergences as divergences
-import test_linear_regression as linear
-import test_logistic_regression as logistic
-import test_objective as objectives
 import test_schedules as schedules
-import test_variational_laplace as laplace
 from bayeswell.divergences import MonteCarlo, monte_carlo
 from bayeswell.estimators import flipout, local_reparameterization, weight_sampling
 from bayeswell.likelihoods import categorical, gaussian
@@ -31,6 +26,11 @@ from bayeswell.posteriors.full import FullPosterior
 from bayeswell.priors.flat import FlatPrior
 from bayeswell.priors.normal import GaussianDensity
 from bayeswell.types import Posterior
+from divergences import test_divergences as divergences
+from estimators import test_variational_laplace as laplace
+from objectives import test_objective as objectives
+from posteriors import test_linear_regression as linear
+from posteriors import test_logistic_regression as logistic
 
 Check = Callable[[], None]
 Patch = pytest.MonkeyPatch

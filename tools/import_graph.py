@@ -30,7 +30,11 @@ LEVELS: Mapping[int, tuple[str, ...]] = {
         "extras",
         "fingerprint",
         "finite",
+        "guards",
+        "lazy",
+        "modes",
         "native",
+        "plain",
         "random",
         "registry",
         "schedules",
@@ -254,6 +258,30 @@ def _way_back(start: str, graph: Mapping[str, set[str]]) -> list[str]:
     return []
 
 
+def circles_through_faces(modules: Mapping[str, Path], edges: Iterable[Edge]) -> list[str]:
+    """Modules that import through the ``__init__`` of their own room while it imports them.
+
+    ``from . import sibling`` runs the ``__init__`` of the room first: it works as long as nobody changes an order.
+    ``from .sibling import name`` asks the sibling alone.
+    """
+    graph: dict[str, set[str]] = {}
+    for edge in edges:
+        graph.setdefault(edge.importer, set()).add(edge.imported)
+    faults = []
+    for name, path in modules.items():
+        face = name.rpartition(".")[0]
+        if path.name == "__init__.py" or face.count(".") == 0 or not _way_back(face, {**graph, name: {face}}):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), filename=str(path))):
+            if not isinstance(node, ast.ImportFrom) or (node.level, node.module) not in {(1, None), (0, face)}:
+                continue
+            if any(f"{face}.{alias.name}" in modules for alias in node.names):
+                faults.append(
+                    f"{path}:{node.lineno}: circle: {name} -> {face} -> ... -> {name}; import from the sibling"
+                )
+    return faults
+
+
 def faults_of(package: Path) -> list[str]:
     """Everything that is wrong with the imports of a package, one line each."""
     modules = modules_of(package)
@@ -261,7 +289,8 @@ def faults_of(package: Path) -> list[str]:
         return [f"{package}: no Python files; nothing was checked"]
     edges = edges_of(modules)
     outside = unlisted_libraries(outside_edges_of(modules))
-    return [*unknown_rooms(modules), *wrong_directions(edges), *core_on_lab(edges), *outside, *cycles(edges)]
+    circles = [*cycles(edges), *circles_through_faces(modules, edges)]
+    return [*unknown_rooms(modules), *wrong_directions(edges), *core_on_lab(edges), *outside, *circles]
 
 
 def main(arguments: list[str]) -> int:

@@ -59,8 +59,8 @@ def page() -> str:
         "Optimizers": bw.OPTIMIZERS,
         "Samplers": bw.SAMPLERS,
         "Rates": bw.RATES,
-        "Averaging": bw.AVERAGING,
-        "Finishers": bw.POST_HOC,
+        "Collectors": bw.AVERAGING,
+        "Post-hoc": bw.POST_HOC,
     }
     for title, registry in registries.items():
         lines += ["", f"## {title}", "", "| name | what it is | paper |", "|---|---|---|"]

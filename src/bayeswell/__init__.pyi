@@ -15,16 +15,25 @@ from .errors import (
 from .estimators import ESTIMATORS, Flipout, LocalReparameterization, VariationalLaplace, WeightSampling
 from .gradients import Sharpness
 from .lifting import BayesianModule, Description, Saved, bayesian, save
-from .likelihoods import LIKELIHOODS, Bernoulli, Categorical, Gaussian
-from .methods import METHODS, Method, find_method, method_names
+from .likelihoods import (
+    LIKELIHOODS,
+    Bernoulli,
+    Categorical,
+    DistributionLikelihood,
+    Gaussian,
+    NegativeBinomial,
+    Poisson,
+    StudentT,
+)
+from .methods import METHODS, Method, find_method, method_names, register
 from .models import MODELS, build_model, default_model
 from .objectives import ELBO
-from .optimizers import OPTIMIZERS, RATES
+from .optimizers import OPTIMIZERS, RATES, TorchOptimizer, TorchScheduler
 from .post_hoc import POST_HOC
 from .posteriors import POSTERIORS, Delta, Full, KTied, LowRank, MatrixNormal, MeanField
 from .predictive import ClassPrediction, RealPrediction, predict
 from .predictive.predictor import Predictor, load
-from .priors import PRIORS, Kaiming, LaplacePrior, Normal, ScaleMixture, Xavier
+from .priors import PRIORS, DistributionPrior, Kaiming, LaplacePrior, Normal, ScaleMixture, Xavier
 from .random import make_generator
 from .samplers import SAMPLERS
 from .schedules import KL_WEIGHTS, Geometric, LinearAnneal, Uniform
@@ -73,6 +82,8 @@ __all__ = [
     "Delta",
     "Description",
     "Devices",
+    "DistributionLikelihood",
+    "DistributionPrior",
     "DivergenceError",
     "EpochRecord",
     "FileError",
@@ -93,9 +104,11 @@ __all__ = [
     "Method",
     "MissingExtra",
     "MonteCarlo",
+    "NegativeBinomial",
     "NetworkError",
     "Normal",
     "PathDerivative",
+    "Poisson",
     "Predictor",
     "Progress",
     "RateRange",
@@ -108,7 +121,10 @@ __all__ = [
     "ScoreFunction",
     "SettingError",
     "Sharpness",
+    "StudentT",
     "Terms",
+    "TorchOptimizer",
+    "TorchScheduler",
     "Uniform",
     "VariationalLaplace",
     "WeightSampling",
@@ -129,6 +145,7 @@ __all__ = [
     "plots",
     "predict",
     "rate_range",
+    "register",
     "save",
     "training",
 ]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .errors import CompositionError
+from .registry import kind_of, label_of
 from .types import (
     ENTROPY,
     FACTORISED,
@@ -11,6 +14,7 @@ from .types import (
     WEIGHT_SAMPLE,
     Divergence,
     Estimator,
+    Likelihood,
     PosteriorPart,
     Prior,
 )
@@ -32,15 +36,26 @@ def check_estimator(posterior: PosteriorPart, estimator: Estimator) -> None:
                 "it is the end of a sampler or an ensemble, not trained itself; use posterior 'delta' or 'mean_field'"
             )
         raise CompositionError(
-            f"estimator '{estimator.name}' needs {_LACKS[need]}, which posterior '{posterior.name}' does not have; "
+            f"estimator '{estimator.name}' needs {_lack(need)}, which posterior '{posterior.name}' does not have; "
             "use estimator 'weight_sampling', or posterior 'mean_field' or 'k_tied'"
         )
 
 
 def check_divergence(posterior: PosteriorPart, prior: Prior, estimator: Estimator, divergence: Divergence) -> None:
     """Refuse a divergence that needs what the posterior, the prior or the estimator does not have."""
+    check_divergence_needs(posterior, estimator, divergence)
+    if POINT not in posterior.provides and ENTROPY in divergence.needs and not prior.analytic:
+        raise CompositionError(
+            f"divergence '{divergence.name}' has no closed form for prior {prior.without_closed_form()}; use "
+            "divergence 'monte_carlo' or 'path_derivative' (with estimator 'weight_sampling' or 'flipout')"
+        )
+
+
+def check_divergence_needs(posterior: PosteriorPart, estimator: Estimator, divergence: Divergence) -> None:
+    """What can be said of a divergence before the prior is known."""
     if POINT in posterior.provides:
-        if divergence.name != "analytic":
+        # A point has no density; in place of a closed form it has -log p(w), for any prior.
+        if LOG_PROB in divergence.needs:
             raise CompositionError(
                 f"divergence '{divergence.name}' needs {_LACKS[LOG_PROB]}, which posterior '{posterior.name}' does not "
                 "have; use divergence 'analytic'"
@@ -53,11 +68,20 @@ def check_divergence(posterior: PosteriorPart, prior: Prior, estimator: Estimato
         )
     for need in sorted((divergence.needs - {WEIGHT_SAMPLE}) - posterior.provides):
         raise CompositionError(
-            f"divergence '{divergence.name}' needs {_LACKS[need]}, which posterior '{posterior.name}' does not have; "
+            f"divergence '{divergence.name}' needs {_lack(need)}, which posterior '{posterior.name}' does not have; "
             "use another divergence or posterior"
         )
-    if divergence.name == "analytic" and not prior.analytic:
-        raise CompositionError(
-            "divergence 'analytic' has no closed form for prior 'scale_mixture'; use divergence 'monte_carlo' or "
-            "'path_derivative' (with estimator 'weight_sampling' or 'flipout')"
-        )
+
+
+def check_likelihood(likelihood: Likelihood, axis: str, part: Any) -> None:
+    """Refuse a likelihood that lacks what this part (an estimator, a post-hoc part) calls of it."""
+    for need in sorted(part.likelihood_needs):
+        if not hasattr(likelihood, need):
+            raise CompositionError(
+                f"likelihood {kind_of(likelihood)} lacks `{need}`, needed by {axis} {label_of(part)}; write it, or "
+                f"use another {axis}"
+            )
+
+
+def _lack(need: str) -> str:
+    return _LACKS.get(need, f"'{need}'")

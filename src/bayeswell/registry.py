@@ -12,6 +12,7 @@ other installed packages, through the entry-point group ``bayeswell.parts`` (an 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
@@ -28,8 +29,9 @@ AXES: dict[str, Registry[Any]] = {}
 class Registry(Generic[PartT]):
     """The members of one axis, by name.
 
-    ``requires`` are the members that an object must have to be taken; ``adapt`` makes parts of ordinary objects
-    (functions, torch's own classes), or returns None for what it does not know.
+    ``requires`` are the members that an object must have to be taken. What else the ``protocol`` of the axis has with a
+    default (``noise`` of an estimator, say) may be missing: the part is then completed by it. ``adapt`` makes parts of
+    ordinary objects (functions, torch's own classes), or returns None for what it does not know.
     """
 
     def __init__(
@@ -37,11 +39,12 @@ class Registry(Generic[PartT]):
         axis: str,
         *parts: type[PartT],
         requires: Sequence[str] = (),
+        protocol: type | None = None,
         adapt: Callable[[Any], PartT | None] | None = None,
     ) -> None:
         self.axis = axis
         self.requires = tuple(requires)
-        self._adapt = adapt
+        self._protocol, self._adapt = protocol, adapt
         self._parts: dict[str, type[PartT]] = {}
         self._looked_outside = False
         for part in parts:
@@ -68,13 +71,18 @@ class Registry(Generic[PartT]):
     def __len__(self) -> int:
         return len(self._parts)
 
-    def __getitem__(self, name: str) -> type[PartT]:
-        key = _key(name) if isinstance(name, str) else repr(name)
-        if key not in self._parts:
+    def knows(self, name: Any) -> bool:
+        """Whether there is a part of this name, here or in another installed package."""
+        if not isinstance(name, str):
+            return False
+        if _key(name) not in self._parts:
             self._look_outside()
-        if key not in self._parts:
-            raise SettingError(f"unknown {self.axis} '{name}'; {nearest(key, self._parts)}")
-        return self._parts[key]
+        return _key(name) in self._parts
+
+    def __getitem__(self, name: str) -> type[PartT]:
+        if not self.knows(name):
+            raise SettingError(f"unknown {self.axis} '{name}'; {nearest(str(name), self._parts)}")
+        return self._parts[_key(name)]
 
     def resolve(self, choice: Any, outside: Sequence[type[Any]] = ()) -> PartT:
         """A part from its name, from ``{"name": ..., setting: value}``, or from an object.
@@ -92,22 +100,29 @@ class Registry(Generic[PartT]):
         adapted = None if self._adapt is None else self._adapt(choice)
         if adapted is not None:
             return adapted
-        if isinstance(choice, type) and all(hasattr(choice, member) for member in ("name", *self.requires)):
-            return self._made(choice, label_of(choice), {})
+        if isinstance(choice, type):
+            raise SettingError(f"{self.axis} = {choice!r} is a class; give an object: {choice.__name__}(...)")
         if choice is None or isinstance(choice, int | float | list | tuple):
             raise SettingError(
                 f"{self.axis} = {choice!r} is neither a name, a mapping nor a {self.axis}; {nearest('', self)}"
             )
         self._require_members(choice)
-        part: PartT = choice
+        part: PartT = self._completed(choice)
         return part
+
+    def _completed(self, part: Any) -> Any:
+        """The part itself, or with the protocol's defaults where it lacks something that has one."""
+        if self._protocol is None or self._protocol in type(part).__mro__:
+            return part
+        wanted = {name for kind in self._protocol.__mro__[:-1] for name in vars(kind) if not name.startswith("_")}
+        return part if all(hasattr(part, name) for name in wanted | {"name"}) else Completed(part, self._protocol)
 
     def _require_members(self, part: Any) -> None:
         missing = [member for member in self.requires if not hasattr(part, member)]
         if missing:
             lacks = ", ".join(f"`{member}`" for member in missing)
             raise SettingError(
-                f"{self.axis} {label_of(part)} lacks {lacks}; what a part needs is in bayeswell.types; by name there "
+                f"{self.axis} {kind_of(part)} lacks {lacks}; what a part needs is in bayeswell.types; by name there "
                 f"are: {', '.join(sorted(self._parts))}"
             )
 
@@ -123,9 +138,11 @@ class Registry(Generic[PartT]):
                 if key not in allowed:
                     raise SettingError(f"{self.axis} {label} has no setting '{key}'; {nearest(key, allowed)}")
         try:
-            return part(**settings)
+            made = part(**settings)
         except TypeError as error:
             raise SettingError(f"{self.axis} {label} cannot be made: {error}") from error
+        completed: PartT = self._completed(made)
+        return completed
 
     def _look_outside(self) -> None:
         """Take in what other installed packages offer for this axis; asked for once, when a name is not known."""
@@ -138,11 +155,36 @@ class Registry(Generic[PartT]):
                 self.register(entry.load())
 
     def summaries(self) -> dict[str, tuple[str, str]]:
-        """For every name: the one-line summary and the paper."""
+        """For every name, those of other installed packages too: the one-line summary and the paper."""
+        self._look_outside()
         return {
             name: ((part.__doc__ or "").strip().partition("\n")[0], getattr(part, "paper", ""))
             for name, part in self._parts.items()
         }
+
+
+class Completed:
+    """A part from outside together with its protocol's defaults for what it does not have."""
+
+    def __init__(self, part: Any, protocol: type) -> None:
+        self.part, self._protocol = part, protocol
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in ("part", "_protocol"):
+            raise AttributeError(name)
+        try:
+            return getattr(self.part, name)
+        except AttributeError:
+            if name == "name":
+                return label_of(self.part).strip("'")
+            default = inspect.getattr_static(self._protocol, name)
+        return default.__get__(self) if hasattr(default, "__get__") else default
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.part(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return repr(self.part)
 
 
 def _key(name: str) -> str:
@@ -154,11 +196,17 @@ def label_of(part: Any) -> str:
     name = getattr(part, "name", None)
     if isinstance(name, str):
         return f"'{name}'"
-    return getattr(part, "__name__", None) or type(part).__name__
+    return kind_of(part)
+
+
+def kind_of(part: Any) -> str:
+    """The name of a part's class, or of the class or function that it is."""
+    return str(getattr(part, "__name__", type(part).__name__))
 
 
 def settings_of(part: Any) -> dict[str, Any]:
     """A part as plain JSON-ready data: its name and settings; the inverse of ``Registry.resolve``."""
+    part = part.part if isinstance(part, Completed) else part
     name = getattr(part, "name", None)
     if not isinstance(name, str) or not dataclasses.is_dataclass(part) or isinstance(part, type):
         raise SettingError(
@@ -167,3 +215,34 @@ def settings_of(part: Any) -> dict[str, Any]:
         )
     values = {field.name: getattr(part, field.name) for field in dataclasses.fields(part) if field.init}
     return {"name": name, **values}
+
+
+def written(registry: Registry[Any], part: Any) -> dict[str, Any]:
+    """``settings_of`` a part for a file: refused if reading it would bring back something else.
+
+    That is so where its name belongs to another class (one derived from a registered part and not renamed), and where a
+    setting is more than numbers, words, and lists of them.
+    """
+    settings = settings_of(part)
+    own = part.part if isinstance(part, Completed) else part
+    name = settings["name"]
+    if registry.knows(name) and registry[name] is not type(own):
+        raise SettingError(
+            f"{registry.axis} {kind_of(own)} goes by the name '{name}' of {registry[name].__name__}, which a file "
+            f"would bring back in its place; give the class a `name` of its own and bayeswell.register it"
+        )
+    for key, value in settings.items():
+        if not _is_plain(value):
+            raise SettingError(
+                f"{registry.axis} '{name}' cannot be written to a file: its setting '{key}' is a {kind_of(value)}; "
+                "write a class of your own whose settings are numbers and words, and bayeswell.register it"
+            )
+    return settings
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _is_plain(inner) for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)

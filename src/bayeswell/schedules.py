@@ -81,4 +81,6 @@ class LinearAnneal:
         return min(1.0, (at.step + 1) / (self.fraction * at.total_steps))
 
 
-KL_WEIGHTS: Registry[KLWeight] = Registry("KL weight", Uniform, Geometric, LinearAnneal)
+KL_WEIGHTS: Registry[KLWeight] = Registry(
+    "KL weight", Uniform, Geometric, LinearAnneal, requires=("__call__",), protocol=KLWeight
+)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..errors import BayeswellWarning, CompositionError, SettingError, require_count
 from ..posteriors import Empirical, EmpiricalPosterior
-from ..types import POINT, BayesianModel, Collector, Posterior, PosteriorPart, Progress
+from ..types import BANK, POINT, BayesianModel, Collector, CollectorPart, Posterior, PosteriorPart, Progress
 from .draw_store import FileRows, MemoryRows, RowFormat, Rows, TemporaryRows
 from .running import require_finite, trained_parameters
 
@@ -19,7 +19,7 @@ _WEIGHTS = "weights"
 
 
 @dataclass(frozen=True)
-class Bank:
+class Bank(CollectorPart):
     """Weights along the path of a sampler, thinned, each with equal weight.
 
     The first ``burn_in`` steps are dropped (None: half of all), and of those that are observed after them every
@@ -45,6 +45,7 @@ class Bank:
     name: ClassVar[str] = "bank"
     paper: ClassVar[str] = "Welling and Teh 2011"
     needs: ClassVar[frozenset[str]] = frozenset({POINT})
+    provides: ClassVar[frozenset[str]] = frozenset({BANK})
 
     def __post_init__(self) -> None:
         require_count(self.name, "max_draws", self.max_draws)
@@ -149,12 +150,8 @@ class BankCollector:
         names = [name for name in self._format.starts if name != _WEIGHTS]
         own_names = tuple(name.removeprefix("net.") for name in names)
         weights, extras = self._format.column(rows, _WEIGHTS), [self._format.column(rows, name) for name in names]
-        # The posterior copies what it is made of: it gets one draw, and then the rows themselves, which may be mapped.
-        firsts = {name: extra[:1] for name, extra in zip(own_names, extras, strict=True)}
-        posterior = EmpiricalPosterior(self._layout, weights[:1], firsts)
-        posterior.weights = weights
-        for index, extra in enumerate(extras):
-            setattr(posterior, f"extra_{index}", extra)
+        # Not copied: the rows may be mapped from a file.
+        posterior = EmpiricalPosterior(self._layout, weights, dict(zip(own_names, extras, strict=True)), copied=False)
         return Empirical(len(rows), own_names), posterior.to(self._device)
 
     def deterministic(self) -> dict[str, Tensor]:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..posteriors import Delta, DeltaPosterior
-from ..types import BayesianModel, Collector, Posterior, PosteriorPart
+from ..types import BayesianModel, Collector, CollectorPart, Posterior, PosteriorPart
 from .running import Mean
 from .snapshots import SnapshotCollector
 from .timetable import check_timing, plan
 
 
 @dataclass(frozen=True)
-class SWA:
+class SWA(CollectorPart):
     """The average of the weights along the end of training, as one weight vector.
 
         w_SWA <- (n w_SWA + w) / (n + 1)  at each snapshot

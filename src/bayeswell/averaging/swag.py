@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..errors import require_positive
-from ..types import BayesianModel, Collector, Posterior, PosteriorPart
+from ..types import BayesianModel, Collector, CollectorPart, Posterior, PosteriorPart
 from .columns import Columns, check_rank, chosen_rank
 from .gaussians import low_rank
 from .running import Moments, Statistic
@@ -15,7 +15,7 @@ from .timetable import check_timing, plan
 
 
 @dataclass(frozen=True)
-class SWAG:
+class SWAG(CollectorPart):
     """A Gaussian with the snapshots' mean and a covariance that is half their variances, half low rank.
 
         q = N(mean, scale (diag(mean(w^2) - mean(w)^2) + D D' / (k - 1)))

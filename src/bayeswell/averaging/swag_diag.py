@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..errors import require_positive
-from ..types import BayesianModel, Collector, Posterior, PosteriorPart
+from ..types import BayesianModel, Collector, CollectorPart, Posterior, PosteriorPart
 from .gaussians import diagonal
 from .running import Moments
 from .snapshots import SnapshotCollector
@@ -14,7 +14,7 @@ from .timetable import check_timing, plan
 
 
 @dataclass(frozen=True)
-class SWAGDiagonal:
+class SWAGDiagonal(CollectorPart):
     """Independent Gaussian weights with the mean and variance of the snapshots.
 
         q = N(mean, scale diag(mean(w^2) - mean(w)^2))

@@ -5,6 +5,11 @@ from ..types import Divergence
 from .analytic import Analytic
 from .monte_carlo import MonteCarlo, PathDerivative, ScoreFunction
 
-DIVERGENCES: Registry[Divergence] = Registry("divergence", Analytic, MonteCarlo, PathDerivative, ScoreFunction)
+DIVERGENCES: Registry[Divergence] = Registry(
+    "divergence",
+    *(Analytic, MonteCarlo, PathDerivative, ScoreFunction),
+    requires=("__call__",),
+    protocol=Divergence,
+)
 
 __all__ = ["DIVERGENCES", "Analytic", "MonteCarlo", "PathDerivative", "ScoreFunction"]

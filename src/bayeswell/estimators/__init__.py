@@ -8,7 +8,10 @@ from .variational_laplace import VariationalLaplace
 from .weight_sampling import WeightSampling
 
 ESTIMATORS: Registry[Estimator] = Registry(
-    "estimator", WeightSampling, LocalReparameterization, Flipout, VariationalLaplace
+    "estimator",
+    *(WeightSampling, LocalReparameterization, Flipout, VariationalLaplace),
+    requires=("expected_nll",),
+    protocol=Estimator,
 )
 
 __all__ = ["ESTIMATORS", "Flipout", "LocalReparameterization", "VariationalLaplace", "WeightSampling"]

@@ -27,6 +27,11 @@ class ShiftedPosterior(Posterior):
         self._mean: Tensor | None = None
         self._handed_out: list[Tensor] = []
 
+    @property
+    def handed_out(self) -> tuple[Tensor, ...]:
+        """The beginnings that a probe has handed out so far."""
+        return tuple(self._handed_out)
+
     def slope(self, loss: Tensor) -> Tensor:
         """(P,): the gradient of a loss with respect to the offset of a probe, at zero."""
         found = torch.autograd.grad(loss, self._handed_out, materialize_grads=True)
@@ -92,7 +97,10 @@ class _ShiftedPrior:
     def __init__(self, base: Prior, offset: Tensor | None) -> None:
         self._base, self._offset = base, offset
         self.inverse_variance, self.log_std_sum = base.inverse_variance, base.log_std_sum
-        self.inverse_variance_by_site = base.inverse_variance_by_site
+        self.inverse_variance_by_site, self.centre = base.inverse_variance_by_site, base.centre
+
+    def without_closed_form(self) -> str:
+        return self._base.without_closed_form()
 
     @property
     def analytic(self) -> bool:

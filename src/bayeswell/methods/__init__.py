@@ -1,7 +1,19 @@
 """Methods: named choices of parts, and their assembly. The only room that sees all parts."""
 
-from .assembly import Assembly, assemble, resolve_stepper
+from .assembly import Assembly, assemble
 from .method import Method
 from .named import METHODS, find_method, method_names
+from .registering import register
+from .resolved import ResolvedMethod, resolve
 
-__all__ = ["METHODS", "Assembly", "Method", "assemble", "find_method", "method_names", "resolve_stepper"]
+__all__ = [
+    "METHODS",
+    "Assembly",
+    "Method",
+    "ResolvedMethod",
+    "assemble",
+    "find_method",
+    "method_names",
+    "register",
+    "resolve",
+]

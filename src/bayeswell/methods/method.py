@@ -1,19 +1,21 @@
-"""A method is a choice of parts; it holds no maths of its own."""
+"""A method is a choice of parts; it holds no maths of its own. ``resolved.resolve`` makes the parts."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import CompositionError, SettingError, nearest, require_count
+from ..errors import SettingError, nearest, require_count
 from ..estimators import ESTIMATORS
 from ..gradients import Sharpness
-from ..types import LINEARISED, PREDICTIONS, SAMPLED
+from ..registry import label_of
+from ..types import PREDICTIONS, SAMPLED
 
 Choice = Any
-"""A part by name, as ``{"name": ..., setting: value}``, or as an object."""
+"""A part by name, as ``{"name": ..., setting: value}``, or as any object that its axis takes."""
 
 
 @dataclass(frozen=True)
@@ -64,19 +66,24 @@ class Method:
             raise SettingError(
                 f"{self.name}: prediction = {self.prediction!r}; {nearest(str(self.prediction), PREDICTIONS)}"
             )
-        if self.prediction == LINEARISED and (self.members > 1 or _name_of(self.collector) == "bank"):
-            bank = f"members = {self.members} make" if self.members > 1 else "collector 'bank' makes"
-            raise CompositionError(
-                f"{self.name}: prediction = '{LINEARISED}' needs one centre, but {bank} a bank of networks; use "
-                f"prediction = '{SAMPLED}'"
-            )
 
     def changed(self, **settings: Any) -> Method:
-        """The same method with other parts or settings."""
+        """The same method with other parts or settings.
+
+        ``lr=1e-3`` changes the learning rate of the method's own stepper, and a mapping without a name
+        (``stepper={"lr": 1e-3}``, ``posterior={"rank": 3}``) the settings of the part that is there.
+        """
+        settings = dict(settings)
+        if "lr" in settings:
+            rate = {"lr": settings.pop("lr")}
+            stepper = settings.get("stepper", rate)
+            settings["stepper"] = _with_settings("stepper", stepper, rate) if stepper is not rate else rate
         allowed = {f.name for f in dataclasses.fields(self)}
-        for key in settings:
+        for key, value in settings.items():
             if key not in allowed:
-                raise SettingError(f"method '{self.name}' has no setting '{key}'; {nearest(key, allowed)}")
+                raise SettingError(f"method '{self.name}' has no setting '{key}'; {nearest(key, {*allowed, 'lr'})}")
+            if key in _PARTS and isinstance(value, Mapping) and "name" not in value:
+                settings[key] = _with_settings(key, getattr(self, key), value)
         return dataclasses.replace(self, **settings)
 
     @property
@@ -89,11 +96,9 @@ class Method:
         """The sharpness wrapper as an object, from settings where it was given as such."""
         if self.sharpness is None or isinstance(self.sharpness, Sharpness):
             return self.sharpness
-        allowed = {f.name for f in dataclasses.fields(Sharpness)}
-        for key in self.sharpness:
-            if key not in allowed:
-                raise SettingError(f"sharpness has no setting '{key}'; {nearest(key, allowed)}")
-        return Sharpness(**self.sharpness)
+        if not isinstance(self.sharpness, Mapping):
+            raise SettingError(f"sharpness = {self.sharpness!r}; give a Sharpness, or settings such as {{'rho': 0.05}}")
+        return Sharpness(**known_settings("sharpness", Sharpness, self.sharpness))
 
     @property
     def cost(self) -> float:
@@ -103,8 +108,29 @@ class Method:
         return self.members * passes * ESTIMATORS.resolve(self.estimator).cost
 
 
-def _name_of(choice: Choice | None) -> str | None:
-    """The name of a part, however it was given."""
-    if choice is None or isinstance(choice, str):
-        return choice
-    return choice.get("name") if isinstance(choice, Mapping) else getattr(choice, "name", None)
+def known_settings(owner: str, kind: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a dataclass, after a look at their names."""
+    allowed = {f.name for f in dataclasses.fields(kind) if f.init}
+    for key in settings:
+        if key not in allowed:
+            raise SettingError(f"{owner} has no setting '{key}'; {nearest(key, allowed)}")
+    return dict(settings)
+
+
+_PARTS = frozenset({"posterior", "estimator", "divergence", "kl_weight", "stepper", "rate", "collector", "post_hoc"})
+"""Fields that hold one part: settings alone change the one that is there. (A nameless mapping of priors is by name.)"""
+
+
+def _with_settings(axis: str, part: Choice, settings: Mapping[str, Any]) -> Choice:
+    """The part with some of its settings changed, in the form that it has."""
+    if isinstance(part, str):
+        return {"name": part, **settings}
+    if isinstance(part, Mapping):
+        return {**part, **settings}
+    if isinstance(part, functools.partial):
+        return functools.partial(part, **settings)
+    if isinstance(part, type):
+        return functools.partial(part, **settings)
+    if dataclasses.is_dataclass(part) and not isinstance(part, type):
+        return dataclasses.replace(part, **known_settings(f"{axis} {label_of(part)}", part, settings))
+    raise SettingError(f"{axis}: there is no part to change {sorted(settings)} of; give one by name")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from ..errors import SettingError, nearest
 from ..gradients import Sharpness
-from ..types import LINEARISED
+from ..registry import label_of
+from ..types import FACTORISED, LINEARISED
 from .method import Method
+from .resolved import resolve
 
 # Defaults that work on small and middling data without tuning. A cold posterior (temperature 0.1): at temperature 1 a
 # mean-field posterior with more weights than data underfits; temperature=1 gives Bayes' rule.
@@ -96,6 +98,17 @@ _FLAT = "f-"
 _GEOMETRY = "-geometry"
 
 
+def add_method(method: Method) -> Method:
+    """Give a method its name: for ``find_method``, commands and files."""
+    if not isinstance(method, Method):
+        raise SettingError(f"method {label_of(method)} cannot be registered; give a bayeswell.Method")
+    if METHODS.get(method.name, method) != method:
+        raise SettingError(f"method '{method.name}' is taken; choose another name")
+    resolve(method)
+    METHODS[method.name] = method
+    return method
+
+
 def find_method(name: str | Method) -> Method:
     """A method by name, or as it is; ``f-X`` is X with sharpness, ``f-X-geometry`` with the geometry |mean| / std."""
     if isinstance(name, Method):
@@ -120,7 +133,7 @@ def find_method(name: str | Method) -> Method:
 
 def geometric_bases() -> list[str]:
     """Methods whose posterior has stds of its own for every weight while it is trained."""
-    return [name for name, method in METHODS.items() if method.posterior not in ("delta",) and name != "low-rank"]
+    return [name for name, method in METHODS.items() if FACTORISED in resolve(method).posterior.provides]
 
 
 def method_names() -> list[str]:

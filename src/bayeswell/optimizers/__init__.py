@@ -3,9 +3,11 @@
 from ..registry import Registry
 from ..types import Rate, Stepper
 from .adabound import AdaBound, AdaBoundOptimizer, AMSBound, rate_bounds
+from .from_torch import TorchOptimizer, optimizer_part
 from .groups import MEANS, STDS, Alternating, hold_inactive, parameter_groups, set_rates
 from .ivon import IVON, IVONOptimizer
 from .plateau import Plateau, PlateauState, means_by_nll_stds_by_kl
+from .rate_functions import RateFunction, TorchScheduler
 from .rates import RATES, Constant, Cosine, Cyclic, StepDecay, WarmUp
 from .robust_region import (
     RobustRegion,
@@ -15,11 +17,15 @@ from .robust_region import (
     robust_region,
 )
 from .standard import SGD, Adam, AdamW, AMSGrad, RAdam
-from .std_convergence import reachable_log_std, stds_out_of_reach
+from .std_convergence import counted_steps, reachable_log_std, std_convergence_warning, stds_out_of_reach
 from .yellowfin import YellowFin, YellowFinOptimizer, momentum_root
 
 OPTIMIZERS: Registry[Stepper] = Registry(
-    "optimizer", SGD, Adam, AMSGrad, AdamW, RAdam, AdaBound, AMSBound, YellowFin, IVON
+    "optimizer",
+    *(SGD, Adam, AMSGrad, AdamW, RAdam, AdaBound, AMSBound, YellowFin, IVON, TorchOptimizer),
+    requires=("lr", "build"),
+    protocol=Stepper,
+    adapt=optimizer_part,
 )
 
 __all__ = [
@@ -44,11 +50,15 @@ __all__ = [
     "PlateauState",
     "RAdam",
     "Rate",
+    "RateFunction",
     "RobustRegion",
     "StepDecay",
+    "TorchOptimizer",
+    "TorchScheduler",
     "WarmUp",
     "YellowFin",
     "YellowFinOptimizer",
+    "counted_steps",
     "hold_inactive",
     "least_robust_momentum",
     "means_by_nll_stds_by_kl",
@@ -60,5 +70,6 @@ __all__ = [
     "reachable_log_std",
     "robust_region",
     "set_rates",
+    "std_convergence_warning",
     "stds_out_of_reach",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -179,6 +180,10 @@ class IVON(Stepper):
             require_positive("ivon", "clip", self.clip)
         require_positive("ivon", "temperature", self.temperature)
 
+    def tempered(self, temperature: float) -> IVON:
+        """Its temperature is that of the ELBO."""
+        return dataclasses.replace(self, temperature=self.temperature * temperature)
+
     def build(
         self, param_groups: ParamGroups, *, dataset_size: int | None = None, prior: Prior | None = None
     ) -> IVONOptimizer:
@@ -192,5 +197,9 @@ class IVON(Stepper):
         if prior.inverse_variance is None:
             raise CompositionError(
                 "optimizer 'ivon' needs a Gaussian prior for every weight; use prior 'normal', 'kaiming' or 'xavier'"
+            )
+        if prior.centre is not None:
+            raise CompositionError(
+                "optimizer 'ivon' draws weights towards zero, but the prior is centred elsewhere; use another one"
             )
         return IVONOptimizer(param_groups, prior.inverse_variance, dataset_size, **vars(self))

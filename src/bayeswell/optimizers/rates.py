@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from ..errors import SettingError, nearest, require_count, require_positive
 from ..registry import Registry
 from ..types import Progress, Rate
+from .rate_functions import rate_part
 
 
 def _total(name: str, at: Progress) -> int:
@@ -146,4 +147,6 @@ def _half_cosine(position: float, low: float) -> float:
     return low + (1 - low) * 0.5 * (1 + math.cos(math.pi * position))
 
 
-RATES: Registry[Rate] = Registry("rate", Constant, StepDecay, Cosine, Cyclic, WarmUp)
+RATES: Registry[Rate] = Registry(
+    "rate", Constant, StepDecay, Cosine, Cyclic, WarmUp, requires=("factor",), protocol=Rate, adapt=rate_part
+)

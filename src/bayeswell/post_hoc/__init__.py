@@ -4,6 +4,6 @@ from ..registry import Registry
 from ..types import PostHocPart
 from .laplace import LaplaceApproximation
 
-POST_HOC: Registry[PostHocPart] = Registry("post_hoc", LaplaceApproximation)
+POST_HOC: Registry[PostHocPart] = Registry("post_hoc", LaplaceApproximation, requires=("finish",), protocol=PostHocPart)
 
 __all__ = ["POST_HOC", "LaplaceApproximation", "PostHocPart"]

@@ -11,7 +11,10 @@ from .matrix_normal import MatrixNormal, MatrixNormalPosterior
 from .mean_field import MeanField, MeanFieldPosterior
 
 POSTERIORS: Registry[PosteriorPart] = Registry(
-    "posterior", Delta, MeanField, KTied, LowRank, MatrixNormal, Full, Empirical
+    "posterior",
+    *(Delta, MeanField, KTied, LowRank, MatrixNormal, Full, Empirical),
+    requires=("build", "provides"),
+    protocol=PosteriorPart,
 )
 
 __all__ = [

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from ..errors import SettingError, nearest
 from ..tree import Layout, Site
-from ..types import ENTROPY, FACTORISED, LOG_PROB, WEIGHT_SAMPLE, Posterior, Prior
+from ..types import ENTROPY, FACTORISED, LOG_PROB, LOG_STD, WEIGHT_SAMPLE, Posterior, Prior
 from .factorised import FactorisedPosterior
 from .start import check_initial_std, initial_std_vector
 from .std_forms import FROM_LOG_STD, FROM_RHO, softplus_inverse
@@ -19,10 +20,16 @@ class MeanFieldPosterior(FactorisedPosterior):
     """Trainable state: ``mean`` and ``log_std``."""
 
     std_form = FROM_LOG_STD
+    can_set_stds = True
 
     def __init__(self, layout: Layout, means: Tensor, stds: Tensor) -> None:
         super().__init__(layout, means)
         self.log_std = nn.Parameter(stds.log())
+
+    @torch.no_grad()
+    def set_stds(self, std: Tensor) -> None:
+        """log_std = log(std)."""
+        self.log_std.copy_(std.log())
 
     def std_state(self) -> Tensor:
         """std = exp(log_std)."""
@@ -37,10 +44,16 @@ class SoftplusMeanFieldPosterior(FactorisedPosterior):
     """Trainable state: ``mean`` and ``rho``."""
 
     std_form = FROM_RHO
+    can_set_stds = True
 
     def __init__(self, layout: Layout, means: Tensor, stds: Tensor) -> None:
         super().__init__(layout, means)
         self.rho = nn.Parameter(softplus_inverse(stds))
+
+    @torch.no_grad()
+    def set_stds(self, std: Tensor) -> None:
+        """The rho with softplus(rho) = std."""
+        self.rho.copy_(softplus_inverse(std))
 
     def std_state(self) -> Tensor:
         """std = softplus(rho) = log(1 + exp(rho))."""
@@ -72,7 +85,12 @@ class MeanField:
 
     name: ClassVar[str] = "mean_field"
     paper: ClassVar[str] = "Graves 2011; Blundell et al. 2015"
-    provides: ClassVar[frozenset[str]] = frozenset({FACTORISED, WEIGHT_SAMPLE, LOG_PROB, ENTROPY})
+
+    @property
+    def provides(self) -> frozenset[str]:
+        """What it can do; steppers that move log stds ask for them."""
+        own = {FACTORISED, WEIGHT_SAMPLE, LOG_PROB, ENTROPY}
+        return frozenset(own | {LOG_STD} if self.parameter == "log_std" else own)
 
     def __post_init__(self) -> None:
         check_initial_std("mean_field", self.initial_std)

@@ -30,8 +30,8 @@ class GaussianPrior:
 
     @classmethod
     def of(cls, prior: Prior, layout: Layout) -> GaussianPrior | None:
-        """That of a prior; None if it is not Gaussian throughout."""
-        if prior.inverse_variance is None or prior.inverse_variance_by_site is None:
+        """That of a prior; None if it is not Gaussian throughout, or has its centre elsewhere than at zero."""
+        if prior.centre is not None or prior.inverse_variance is None or prior.inverse_variance_by_site is None:
             return None
         return cls(prior.inverse_variance, Precision(prior.inverse_variance_by_site, layout.ends))
 

@@ -11,12 +11,20 @@ from ..errors import SettingError
 from ..registry import Registry
 from ..tree import Layout, Site
 from ..types import PriorPart
+from .distribution import DistributionPrior, distribution_prior
 from .flat import FlatPrior
 from .laplace import LaplacePrior
+from .learned import LearnedPrior, is_posterior
 from .normal import Kaiming, Normal, Xavier
 from .scale_mixture import ScaleMixture
 
-PRIORS: Registry[PriorPart] = Registry("prior", Normal, Kaiming, Xavier, ScaleMixture, LaplacePrior)
+PRIORS: Registry[PriorPart] = Registry(
+    "prior",
+    *(Normal, Kaiming, Xavier, ScaleMixture, LaplacePrior, DistributionPrior),
+    requires=("density", "parameters"),
+    protocol=PriorPart,
+    adapt=distribution_prior,
+)
 
 PriorChoice: TypeAlias = str | PriorPart | Mapping[str, Any] | Callable[[Site], Any]
 """A name, a part, ``{"name": ..., setting: value}``, ``{pattern: choice}``, or a function of the site."""
@@ -25,15 +33,18 @@ PriorChoice: TypeAlias = str | PriorPart | Mapping[str, Any] | Callable[[Site], 
 def lay_out(choice: PriorChoice, layout: Layout, *, like: Tensor) -> FlatPrior:
     """The prior of every site, as one flat prior.
 
-    A mapping without the key "name" maps patterns of parameter names to choices; the first that fits wins.
+    ``like`` are the network's weights. A mapping without the key "name" maps patterns of parameter names to choices;
+    the first that fits wins.
     """
     return FlatPrior(layout, _assign(choice, layout), like=like)
 
 
 def _assign(choice: PriorChoice, layout: Layout) -> list[PriorPart]:
+    if is_posterior(choice):
+        raise SettingError("prior = 'posterior' is that of a trained model: fit(result, data, prior='posterior')")
     if isinstance(choice, Mapping) and "name" not in choice:
         return _by_pattern(choice, layout)
-    if callable(choice) and not isinstance(choice, str) and not hasattr(choice, "density"):
+    if callable(choice) and not isinstance(choice, type) and not hasattr(choice, "density"):
         return [PRIORS.resolve(choice(site)) for site in layout.sites]
     part = PRIORS.resolve(choice)
     return [part] * len(layout.sites)
@@ -56,12 +67,15 @@ def _by_pattern(choices: Mapping[str, Any], layout: Layout) -> list[PriorPart]:
 
 __all__ = [
     "PRIORS",
+    "DistributionPrior",
     "FlatPrior",
     "Kaiming",
     "LaplacePrior",
+    "LearnedPrior",
     "Normal",
     "PriorChoice",
     "ScaleMixture",
     "Xavier",
+    "is_posterior",
     "lay_out",
 ]

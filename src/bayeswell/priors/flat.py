@@ -9,9 +9,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from ..registry import settings_of
+from ..registry import label_of, settings_of
 from ..tree import Layout, Site
 from ..types import PriorPart
+from .centres import ZERO
 from .normal import GaussianDensity
 
 
@@ -46,6 +47,7 @@ class FlatPrior(nn.Module):
     inverse_variance: Tensor | None
     inverse_variance_by_site: Tensor | None
     log_std_sum: Tensor | None
+    centre: Tensor | None
 
     def __init__(self, layout: Layout, parts: Sequence[PriorPart], *, like: Tensor) -> None:
         super().__init__()
@@ -62,8 +64,19 @@ class FlatPrior(nn.Module):
         self.register_buffer("inverse_variance", None, persistent=False)
         self.register_buffer("inverse_variance_by_site", None, persistent=False)
         self.register_buffer("log_std_sum", None, persistent=False)
+        self.register_buffer("centre", self._find_centre(like))
         self._derive()
-        self.register_load_state_dict_post_hook(lambda prior, _: prior._derive())
+        self.register_load_state_dict_post_hook(_derive_again)
+
+    def _find_centre(self, network: Tensor) -> Tensor | None:
+        """(P,): the network's weights where a prior is centred on them, zero elsewhere; None if all are at zero."""
+        if all(part.centre == ZERO for part in self.parts):
+            return None
+        centre = torch.zeros_like(network)
+        for site, part in zip(self.layout.sites, self.parts, strict=True):
+            if part.centre != ZERO:
+                centre[self.layout.slices[site.name]] = network.detach()[self.layout.slices[site.name]]
+        return centre
 
     def _derive(self) -> None:
         if any(part.density is not GaussianDensity for part in self.parts):
@@ -83,8 +96,13 @@ class FlatPrior(nn.Module):
         """Whether E_q[log p] has a closed form under Gaussian marginals."""
         return all(part.density.analytic for part in self.parts)
 
+    def without_closed_form(self) -> str:
+        """The names of the priors that have none."""
+        return ", ".join(dict.fromkeys(label_of(part) for part in self.parts if not part.density.analytic))
+
     def log_prob(self, weights: Tensor) -> Tensor:
         """(D, P) -> (D,): log p(w)."""
+        weights = weights if self.centre is None else weights - self.centre
         total = weights.new_zeros(weights.shape[:-1])
         for run in self._each_run():
             values = run.density.log_prob(weights[..., run.start : run.stop], *run.parameters_of_density())
@@ -93,6 +111,7 @@ class FlatPrior(nn.Module):
 
     def expected_log_prob(self, mean: Tensor, std: Tensor) -> Tensor:
         """E[log p(w)] for independent w_i ~ N(mean_i, std_i^2)."""
+        mean = mean if self.centre is None else mean - self.centre
         total = mean.new_zeros(())
         for run in self._each_run():
             part = slice(run.start, run.stop)
@@ -110,8 +129,15 @@ class FlatPrior(nn.Module):
         """The prior of one site, for ``describe()``."""
         part = self.parts[self.layout.sites.index(site)]
         std = part.density.std(*(torch.tensor(value) for value in part.parameters(site)))
-        return f"{part.name}(std={float(std):.3g})"
+        where = "" if part.centre == ZERO else ", around the given weights"
+        return f"{part.name}(std={float(std):.3g}{where})"
 
     def settings(self) -> list[dict[str, Any]]:
         """The choice for every site as plain data."""
-        return [settings_of(part) for part in self.parts]
+        # The usual centre goes without saying, as in files of older versions.
+        described = (settings_of(part) for part in self.parts)
+        return [{key: v for key, v in own.items() if (key, v) != ("centre", ZERO)} for own in described]
+
+
+def _derive_again(prior: FlatPrior, keys: Any) -> None:
+    prior._derive()

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from ..errors import require_positive
 from ..tree import Site
+from ..types import PriorPart
+from .centres import check_centre
 
 
 class LaplaceDensity:
@@ -41,16 +43,18 @@ class LaplaceDensity:
 
 
 @dataclass(frozen=True)
-class LaplacePrior:
+class LaplacePrior(PriorPart):
     """exp(-|w| / scale) / (2 scale) for every weight: sparser than a Gaussian (std = sqrt(2) scale)."""
 
     scale: float = 1.0
+    centre: str = "zero"
 
     name: ClassVar[str] = "laplace"
     paper: ClassVar[str] = "Williams 1995"
     density: ClassVar[type[LaplaceDensity]] = LaplaceDensity
 
     def __post_init__(self) -> None:
+        check_centre(self.name, self.centre)
         require_positive("laplace prior", "scale", self.scale)
 
     def parameters(self, site: Site) -> tuple[float, ...]:

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from ..errors import require_between, require_positive
 from ..tree import Site
+from ..types import PriorPart
+from .centres import check_centre
 
 
 class GaussianDensity:
@@ -35,16 +37,22 @@ class GaussianDensity:
 
 
 @dataclass(frozen=True)
-class Normal:
-    """The same N(0, std^2) for every weight."""
+class Normal(PriorPart):
+    """The same N(0, std^2) for every weight.
+
+    Every prior may be centred on the given network instead of zero: ``Normal(0.1, centre="network")`` keeps the weights
+    near pre-trained ones.
+    """
 
     std: float = 1.0
+    centre: str = "zero"
 
     name: ClassVar[str] = "normal"
     paper: ClassVar[str] = "Neal 1996"
     density: ClassVar[type[GaussianDensity]] = GaussianDensity
 
     def __post_init__(self) -> None:
+        check_centre(self.name, self.centre)
         require_positive("normal prior", "std", self.std)
 
     def parameters(self, site: Site) -> tuple[float, ...]:
@@ -53,7 +61,7 @@ class Normal:
 
 
 @dataclass(frozen=True)
-class Kaiming:
+class Kaiming(PriorPart):
     """N(0, 2 / ((1 + a^2) fan_in)) by layer; a is the negative slope of a leaky ReLU (0 for ReLU).
 
     Book's thesis section 2.3 writes "a = 1 for standard ReLU"; a is the slope, so ReLU has a = 0. With a = 1
@@ -62,12 +70,14 @@ class Kaiming:
     """
 
     a: float = 0.0
+    centre: str = "zero"
 
     name: ClassVar[str] = "kaiming"
     paper: ClassVar[str] = "He et al. 2015; Book 2020, section 2.3"
     density: ClassVar[type[GaussianDensity]] = GaussianDensity
 
     def __post_init__(self) -> None:
+        check_centre(self.name, self.centre)
         require_between("kaiming prior", "a", self.a, -math.inf, math.inf, open_low=True, open_high=True)
 
     def parameters(self, site: Site) -> tuple[float, ...]:
@@ -76,16 +86,18 @@ class Kaiming:
 
 
 @dataclass(frozen=True)
-class Xavier:
+class Xavier(PriorPart):
     """N(0, 2 gain^2 / (fan_in + fan_out)) by layer."""
 
     gain: float = 1.0
+    centre: str = "zero"
 
     name: ClassVar[str] = "xavier"
     paper: ClassVar[str] = "Glorot & Bengio 2010"
     density: ClassVar[type[GaussianDensity]] = GaussianDensity
 
     def __post_init__(self) -> None:
+        check_centre(self.name, self.centre)
         require_positive("xavier prior", "gain", self.gain)
 
     def parameters(self, site: Site) -> tuple[float, ...]:

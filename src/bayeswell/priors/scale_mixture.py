@@ -11,6 +11,8 @@ from torch import Tensor
 
 from ..errors import require_between, require_positive
 from ..tree import Site
+from ..types import PriorPart
+from .centres import check_centre
 
 
 class ScaleMixtureDensity:
@@ -37,18 +39,20 @@ class ScaleMixtureDensity:
 
 
 @dataclass(frozen=True)
-class ScaleMixture:
+class ScaleMixture(PriorPart):
     """wide_share N(0, wide_std^2) + (1 - wide_share) N(0, narrow_std^2); needs a Monte Carlo divergence."""
 
     wide_share: float = 0.5
     wide_std: float = 1.0
     narrow_std: float = 0.0025
+    centre: str = "zero"
 
     name: ClassVar[str] = "scale_mixture"
     paper: ClassVar[str] = "Blundell et al. 2015, eq. (7)"
     density: ClassVar[type[ScaleMixtureDensity]] = ScaleMixtureDensity
 
     def __post_init__(self) -> None:
+        check_centre(self.name, self.centre)
         require_positive("scale_mixture prior", "wide_std", self.wide_std)
         require_positive("scale_mixture prior", "narrow_std", self.narrow_std)
         require_between("scale_mixture prior", "wide_share", self.wide_share, 0, 1, open_low=True, open_high=True)

@@ -8,6 +8,11 @@ from .sghmc import SGHMC
 from .sgld import SGLD
 from .stepping import Sampler
 
-SAMPLERS: Registry[Stepper] = Registry("sampler", SGLD, SGHMC, PSGLD, CyclicalSGLD)
+SAMPLERS: Registry[Stepper] = Registry(
+    "sampler",
+    *(SGLD, SGHMC, PSGLD, CyclicalSGLD),
+    requires=("lr", "build"),
+    protocol=Stepper,
+)
 
 __all__ = ["PSGLD", "SAMPLERS", "SGHMC", "SGLD", "CyclicalSGLD", "Sampler"]

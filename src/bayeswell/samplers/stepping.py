@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -33,6 +34,15 @@ class SamplerPart(Stepper):
 
     wants: ClassVar[frozenset[str]] = frozenset({"dataset_size", "generator", "total_steps"})
     samples: ClassVar[bool] = True
+    temperature: float
+
+    def tempered(self, temperature: float) -> Stepper:
+        """A sampler of temperature T draws from exp(-N total / T).
+
+        With T in the objective's prior term too, the likelihood counts 1/T and the prior 1: the same tempered
+        posterior that a variational method aims at.
+        """
+        return dataclasses.replace(self, temperature=self.temperature * temperature)  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)

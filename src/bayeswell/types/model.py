@@ -18,8 +18,12 @@ class PosteriorPart(Protocol):
     """The settings of a posterior family; ``build`` makes its trainable state."""
 
     name: ClassVar[str]
-    paper: ClassVar[str]
-    provides: ClassVar[frozenset[str]]
+    paper: ClassVar[str] = ""
+
+    @property
+    def provides(self) -> frozenset[str]:
+        """What the family can do: words of ``types.words``."""
+        ...
 
     def build(self, layout: Layout, prior: Prior, means: Tensor) -> Posterior:
         """Trainable q over the layout that starts at the given flat means."""
@@ -101,6 +105,11 @@ class Estimator(Protocol):
         """Methods of the likelihood that this estimator calls, besides ``nll``."""
         return frozenset()
 
+    @property
+    def shares_draws(self) -> bool:
+        """Whether the network is run at exactly the weights that ``noise`` draws, one vector for the whole batch."""
+        return False
+
     def noise(self, model: BayesianModel, step: Step) -> Tensor | None:
         """The standard normal noise of this step's weight draws, (D, noise_size); None if it draws none."""
         return None
@@ -121,6 +130,14 @@ class Estimator(Protocol):
     def cautions(self, net: nn.Module) -> list[str]:
         """What a user should know before training this network with it; a NetworkError refuses the network."""
         return []
+
+    @property
+    def passes(self) -> int:
+        """How many calls of ``forward``, each with a row of the draws, ``expected_nll`` is the mean NLL of.
+
+        1 if it cannot be split in this way.
+        """
+        return 1
 
     @property
     def cost(self) -> float:

@@ -24,11 +24,25 @@ ParamGroups = Sequence[Mapping[str, Any]]
 
 
 class PriorPart(Protocol):
-    """The settings of a prior: a density, and its parameters for each site."""
+    """The settings of a prior: a density, and its parameters for each site.
+
+    ``density`` has ``log_prob(weights, *parameters)`` element by element, ``std(*parameters)``, and ``analytic``:
+    whether ``expected_log_prob(mean, std, *parameters)``, its mean under N(mean, std^2), is there too. ``centre``
+    "network" moves it to the weights that the network came with.
+    """
 
     name: ClassVar[str]
     paper: ClassVar[str] = ""
-    density: ClassVar[Any]
+
+    @property
+    def density(self) -> Any:
+        """The density, as above; sites with equal ones are worked on together."""
+        ...
+
+    @property
+    def centre(self) -> str:
+        """ "zero" or "network"."""
+        return "zero"
 
     def parameters(self, site: Site) -> tuple[float, ...]:
         """The density's parameters for one site."""
@@ -39,8 +53,8 @@ class Divergence(Protocol):
     """How KL(q || p) is got, together with the draws that it shares with the estimator."""
 
     name: ClassVar[str]
-    paper: ClassVar[str]
-    needs: ClassVar[frozenset[str]]
+    paper: ClassVar[str] = ""
+    needs: ClassVar[frozenset[str]] = frozenset()
 
     def __call__(self, posterior: Posterior, prior: Prior, noise: Tensor | None) -> tuple[Tensor | None, Tensor]:
         """(D, P) draws or None, and the KL estimate in nats."""
@@ -76,7 +90,7 @@ class Stepper(Protocol):
     keyword). ``samples``: its iterates are draws from the posterior, so it moves points and needs a collector.
     ``handles_divergence``: the prior's and the entropy's part of the objective are in its update (IVON), so the
     objective is the NLL alone. ``step_bound``: how far one step moves a number at most, in learning rates; None if
-    that depends on the gradient. A field ``temperature`` is multiplied by the method's.
+    that depends on the gradient.
     """
 
     name: ClassVar[str]
@@ -98,6 +112,10 @@ class Stepper(Protocol):
     def sampling(self, at: Progress) -> bool:
         """Whether the weights after step ``at.step`` may be kept as a draw (burn-in and thinning aside)."""
         return True
+
+    def tempered(self, temperature: float) -> Stepper:
+        """The same at the temperature of a method: one with a spread of its own multiplies its own by it."""
+        return self
 
 
 class Collector(Protocol):
@@ -128,8 +146,9 @@ class CollectorPart(Protocol):
     """The settings of a collector; ``build`` makes its state for one model and one plan of training."""
 
     name: ClassVar[str]
-    paper: ClassVar[str]
-    needs: ClassVar[frozenset[str]]
+    paper: ClassVar[str] = ""
+    needs: ClassVar[frozenset[str]] = frozenset()
+    provides: ClassVar[frozenset[str]] = frozenset()
 
     def build(self, model: BayesianModel, total_steps: int, batches: int) -> Collector:
         """The collector's state; settings that cannot work in so many steps are refused here."""
@@ -146,6 +165,10 @@ class PostHocPart(Protocol):
 
     def check(self, model: BayesianModel) -> None:
         """Refuse a model that cannot be finished, before it is trained."""
+
+    def tempered(self, temperature: float) -> PostHocPart:
+        """The same at the temperature of a method."""
+        return self
 
     def finish(
         self,

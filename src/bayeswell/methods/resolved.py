@@ -1,0 +1,173 @@
+"""A method whose parts are objects: made once from names and settings; after that nobody asks for names or classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..averaging import AVERAGING
+from ..composition import check_divergence_needs, check_estimator
+from ..divergences import DIVERGENCES
+from ..errors import CompositionError, SettingError, nearest
+from ..estimators import ESTIMATORS
+from ..gradients import Sharpness
+from ..optimizers import RATES, Alternating, Plateau
+from ..post_hoc import POST_HOC
+from ..posteriors import POSTERIORS
+from ..priors import PriorChoice
+from ..schedules import KL_WEIGHTS
+from ..types import (
+    BANK,
+    LINEARISED,
+    LOG_STD,
+    POINT,
+    SAMPLED,
+    CollectorPart,
+    Divergence,
+    Estimator,
+    KLWeight,
+    PosteriorPart,
+    PostHocPart,
+    Rate,
+    Stepper,
+)
+from .method import Method, known_settings
+from .steppers import find_stepper
+
+EPOCH_METRICS = ("total", "nll", "kl")
+"""What a plateau may listen to: means over an epoch."""
+
+
+@dataclass(frozen=True)
+class ResolvedMethod:
+    """The parts of a method, each with the members that its protocol in ``types`` promises.
+
+    Stepper and post-hoc part are at the method's temperature. ``prior`` is laid out only over a network, site by site.
+    """
+
+    method: Method
+    posterior: PosteriorPart
+    prior: PriorChoice
+    estimator: Estimator
+    divergence: Divergence | None
+    kl_weight: KLWeight
+    stepper: Stepper
+    rate: Rate
+    plateaus: Mapping[str, Plateau]
+    alternating: Alternating | None
+    sharpness: Sharpness | None
+    collector: CollectorPart | None
+    post_hoc: PostHocPart | None
+
+    @property
+    def name(self) -> str:
+        """The method's."""
+        return self.method.name
+
+    @property
+    def objective_temperature(self) -> float:
+        """What scales the divergence in the objective: nothing where the stepper takes care of it itself."""
+        return 0.0 if self.stepper.handles_divergence else self.method.temperature
+
+
+def resolve(method: Method) -> ResolvedMethod:
+    """The method's parts; whatever cannot work together in any network is refused here."""
+    resolved = ResolvedMethod(
+        method=method,
+        posterior=POSTERIORS.resolve(method.posterior),
+        prior=method.prior,
+        estimator=ESTIMATORS.resolve(method.estimator),
+        divergence=None if method.divergence is None else DIVERGENCES.resolve(method.divergence),
+        kl_weight=KL_WEIGHTS.resolve(method.kl_weight),
+        stepper=find_stepper(method.stepper).tempered(method.temperature),
+        rate=RATES.resolve(method.rate),
+        plateaus={name: _plateau(choice) for name, choice in (method.plateau or {}).items()},
+        alternating=None if method.alternate is None else Alternating(method.alternate),
+        sharpness=method.sharpness_part,
+        collector=None if method.collector is None else AVERAGING.resolve(method.collector),
+        post_hoc=None if method.post_hoc is None else POST_HOC.resolve(method.post_hoc).tempered(method.temperature),
+    )
+    check_estimator(resolved.posterior, resolved.estimator)
+    if resolved.divergence is not None:
+        check_divergence_needs(resolved.posterior, resolved.estimator, resolved.divergence)
+    _check_stepper(resolved)
+    _check_end(resolved)
+    return resolved
+
+
+def _plateau(choice: Any) -> Plateau:
+    if not isinstance(choice, Plateau):
+        if not isinstance(choice, Mapping):
+            raise SettingError(f"plateau = {choice!r}; give a Plateau, or its settings such as {{'metric': 'nll'}}")
+        settings = known_settings("plateau", Plateau, choice)
+        if "metric" not in settings:
+            raise SettingError(f"plateau: which metric? allowed: {', '.join(EPOCH_METRICS)}")
+        choice = Plateau(**settings)
+    plateau: Plateau = choice
+    if plateau.metric not in EPOCH_METRICS:
+        raise SettingError(f"plateau: metric = '{plateau.metric}'; {nearest(plateau.metric, EPOCH_METRICS)}")
+    return plateau
+
+
+def _check_stepper(method: ResolvedMethod) -> None:
+    """A sampler moves points; a stepper that takes care of the divergence moves means and log stds."""
+    stepper, posterior = method.stepper, method.posterior
+    point = POINT in posterior.provides
+    if stepper.samples and not point:
+        raise CompositionError(
+            f"sampler '{stepper.name}' moves one weight vector, but posterior '{posterior.name}' is a "
+            "distribution; use posterior 'delta'"
+        )
+    if stepper.samples and method.collector is None:
+        raise CompositionError(f"sampler '{stepper.name}' needs a collector that keeps its draws; use collector 'bank'")
+    if method.alternating is not None and (stepper.handles_divergence or point):
+        reason = (
+            f"optimizer '{stepper.name}' moves means and stds together"
+            if stepper.handles_divergence
+            else f"posterior '{posterior.name}' has no stds"
+        )
+        raise CompositionError(
+            f"alternate = {method.alternating.epochs} trains means and stds in turn, but {reason}; use posterior "
+            "'mean_field' or 'k_tied' with another optimizer"
+        )
+    if not stepper.handles_divergence:
+        return
+    if LOG_STD not in posterior.provides:
+        raise CompositionError(
+            f"optimizer '{stepper.name}' moves means and log stds, which posterior '{posterior.name}' does "
+            "not have in that form; use posterior 'mean_field' with parameter 'log_std'"
+        )
+    if not method.estimator.shares_draws:
+        raise CompositionError(
+            f"optimizer '{stepper.name}' reads the curvature off drawn weights, which estimator "
+            f"'{method.estimator.name}' does not share with it; use estimator 'weight_sampling'"
+        )
+
+
+def _check_end(method: ResolvedMethod) -> None:
+    """What may come after training, and how the end of it predicts."""
+    collector, post_hoc, posterior = method.collector, method.post_hoc, method.posterior
+    if collector is not None:
+        for need in sorted(collector.needs - posterior.provides):
+            raise CompositionError(
+                f"collector '{collector.name}' needs a posterior with '{need}', which '{posterior.name}' is not; use "
+                f"posterior '{'delta' if need == POINT else 'mean_field'}'"
+            )
+    if post_hoc is not None and POINT not in posterior.provides:
+        raise CompositionError(
+            f"post_hoc '{post_hoc.name}' starts from one weight vector, but posterior '{posterior.name}' is a "
+            "distribution; use posterior 'delta'"
+        )
+    if post_hoc is not None and collector is not None:
+        raise CompositionError(
+            f"collector '{collector.name}' and post_hoc '{post_hoc.name}' would both make the posterior; choose one"
+        )
+    members = method.method.members
+    ends_in_bank = collector is not None and BANK in collector.provides
+    if method.method.prediction == LINEARISED and (members > 1 or ends_in_bank):
+        bank = f"members = {members} make" if members > 1 else f"collector '{collector and collector.name}' makes"
+        raise CompositionError(
+            f"{method.name}: prediction = '{LINEARISED}' needs one centre, but {bank} a bank of networks; use "
+            f"prediction = '{SAMPLED}'"
+        )

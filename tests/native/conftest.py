@@ -1,0 +1,41 @@
+"""What several of the tests here are given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from bayeswell.native import library
+from native.formulas import machine_runs
+
+
+@pytest.fixture(params=["avx512", "avx2", "default"])
+def each_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Every library that this machine can run, not only the one that it would choose."""
+    name: str = request.param
+    if name not in machine_runs():
+        pytest.skip(f"this machine does not run {name}")
+    monkeypatch.setattr(library, "_BY_CAPABILITY", {torch.backends.cpu.get_cpu_capability(): (name,)})
+    library._library.cache_clear()
+    if library._library() is None:
+        library._library.cache_clear()
+        pytest.skip(f"kernels-{name}.so was not made")
+    yield name
+    library._library.cache_clear()
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the compiled formulas, as they are called."""
+    names: list[str] = []
+    call = library.call
+
+    def noted(name: str, *arguments: Any) -> Any:
+        names.append(name)
+        return call(name, *arguments)
+
+    monkeypatch.setattr(library, "call", noted)
+    return names
