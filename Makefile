@@ -44,7 +44,7 @@ test-slow: environment-dev ## the tests marked slow, and only those
 # What differs from processor to processor: networks, compiled formulas, convolutions, noise, sums.
 PORTABLE ?= tests/models tests/native tests/layers tests/test_noise.py tests/posteriors/test_linear_regression.py \
     tests/lifting/test_statistics_reestimation.py
-test-portable: environment-dev ## the tests most open to the processor, on the instruction sets of older ones
+test-portable: environment-dev ## tests that the processor could change, as on older ones (PORTABLE=tests: all of them)
 	$(TEST_ENV) sh tools/other_processors.sh $(PY) -m pytest -n $(JOBS) --dist worksteal $(PORTABLE) $(ARGS)
 
 wheel-check: environment-dev ## build the wheels, with and without a compiler, and try them where only the core is installed
