@@ -26,7 +26,10 @@ LEVELS: Mapping[int, tuple[str, ...]] = {
         "errors",
         "fingerprint",
         "finite",
+        "guards",
+        "modes",
         "native",
+        "plain",
         "random",
         "registry",
         "schedules",
@@ -196,13 +199,37 @@ def _way_back(start: str, graph: Mapping[str, set[str]]) -> list[str]:
     return []
 
 
+def circles_through_faces(modules: Mapping[str, Path], edges: Iterable[Edge]) -> list[str]:
+    """Modules that import through the ``__init__`` of their own room while it imports them.
+
+    ``from . import sibling`` runs the ``__init__`` of the room first: it works as long as nobody changes an order.
+    ``from .sibling import name`` asks the sibling alone.
+    """
+    graph: dict[str, set[str]] = {}
+    for edge in edges:
+        graph.setdefault(edge.importer, set()).add(edge.imported)
+    faults = []
+    for name, path in modules.items():
+        face = name.rpartition(".")[0]
+        if path.name == "__init__.py" or face.count(".") == 0 or not _way_back(face, {**graph, name: {face}}):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), filename=str(path))):
+            if not isinstance(node, ast.ImportFrom) or (node.level, node.module) not in {(1, None), (0, face)}:
+                continue
+            if any(f"{face}.{alias.name}" in modules for alias in node.names):
+                faults.append(
+                    f"{path}:{node.lineno}: circle: {name} -> {face} -> ... -> {name}; import from the sibling"
+                )
+    return faults
+
+
 def faults_of(package: Path) -> list[str]:
     """Everything that is wrong with the imports of a package, one line each."""
     modules = modules_of(package)
     if not modules:
         return [f"{package}: no Python files; nothing was checked"]
     edges = edges_of(modules)
-    return [*unknown_rooms(modules), *wrong_directions(edges), *cycles(edges)]
+    return [*unknown_rooms(modules), *wrong_directions(edges), *cycles(edges), *circles_through_faces(modules, edges)]
 
 
 def main(arguments: list[str]) -> int:

@@ -122,7 +122,7 @@ def test_standard_errors_against_the_bootstrap(name: str, binning: Binning) -> N
     p = random_probabilities(2000, 3, scale=1.0)
     y = labels_from(p)
     p = metrics.scale_by_temperature(p, 0.3)
-    estimate = getattr(metrics, f"estimate_{name}")(p, y, bins=5, binning=binning)
+    estimate = getattr(metrics, name)(p, y, bins=5, binning=binning)
     direct = bootstrap(lambda a, b: getattr(metrics, name)(a, b, bins=5, binning=binning), (p, y))
     assert estimate.value == getattr(metrics, name)(p, y, bins=5, binning=binning)
     assert estimate.error == pytest.approx(direct, rel=BOOTSTRAP_TOLERANCE)
@@ -136,23 +136,21 @@ def test_standard_error_of_the_worst_bin_against_the_bootstrap(bins: int, binnin
     confidence = 0.61 + 0.2 * sure + 0.18 * torch.rand(1000, generator=generator)
     right = torch.rand(1000, generator=generator) < torch.where(sure == 1, 0.5, 0.7)
     p, y = torch.stack([confidence, 1 - confidence], -1), (~right).long()
-    found = metrics.estimate_mce(p, y, bins=bins, binning=binning)
+    found = metrics.mce(p, y, bins=bins, binning=binning)
     assert found.value == pytest.approx(0.4, abs=0.1)
     direct = bootstrap(lambda a, b: metrics.mce(a, b, bins=bins, binning=binning), (p, y))
     assert found.error == pytest.approx(direct, rel=BOOTSTRAP_TOLERANCE)
     # As places of 250 examples that are alike in fours, less is known.
-    fours = metrics.estimate_mce(
-        p[:250, None].expand(250, 4, 2), y[:250, None].expand(250, 4), bins=bins, binning=binning
-    )
-    assert fours.error == pytest.approx(metrics.estimate_mce(p[:250], y[:250], bins=bins, binning=binning).error)
+    fours = metrics.mce(p[:250, None].expand(250, 4, 2), y[:250, None].expand(250, 4), bins=bins, binning=binning)
+    assert fours.error == pytest.approx(metrics.mce(p[:250], y[:250], bins=bins, binning=binning).error)
 
 
 def test_errors_that_cannot_be_known() -> None:
     p, y = CASES["one example"]
-    assert metrics.estimate_ece(p, y).error is None
+    assert metrics.ece(p, y).error is None
     # The worst bin has one example alone: 0.95 and wrong.
     p = torch.tensor([[0.95, 0.05], [0.6, 0.4], [0.6, 0.4]], dtype=torch.float64)
-    found = metrics.estimate_mce(p, torch.tensor([1, 0, 1]), bins=10)
+    found = metrics.mce(p, torch.tensor([1, 0, 1]), bins=10)
     assert found.value == pytest.approx(0.95)
     assert found.error is None
 

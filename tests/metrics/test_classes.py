@@ -49,7 +49,7 @@ def test_expected_nll_is_the_mean_over_draws() -> None:
     samples, y = random_probabilities(7, 40, 3), random_labels(40, classes=3)
     single = [sklearn.metrics.log_loss(y, draw, labels=[0, 1, 2]) for draw in samples]
     assert metrics.expected_nll(samples, y) == pytest.approx(sum(single) / 7, rel=1e-12)
-    per_example = metrics.expected_nll_of_examples(samples, y)
+    per_example = metrics.expected_nll.of_examples(samples, y)
     assert per_example[3] == pytest.approx(-float(samples[:, 3, y[3]].log().mean()))
 
 
@@ -84,9 +84,9 @@ def test_negative_elbo() -> None:
 def test_agreeing_draws_have_no_mutual_information_at_all() -> None:
     # As a score, rounding errors would rank the inputs by nothing.
     same = random_probabilities(1, 200, 5).expand(30, 200, 5)
-    assert metrics.mutual_information_of_examples(same).tolist() == [0.0] * 200
+    assert metrics.mutual_information.of_examples(same).tolist() == [0.0] * 200
     apart = random_probabilities(30, 200, 5)
-    information = metrics.mutual_information_of_examples(apart)
+    information = metrics.mutual_information.of_examples(apart)
     assert bool((information > 0).all() & (information < math.log(5)).all())
     assert metrics.mutual_information(apart) == pytest.approx(float(information.mean()))
     parts = metrics.expected_entropy(apart) + metrics.mutual_information(apart)
@@ -95,7 +95,7 @@ def test_agreeing_draws_have_no_mutual_information_at_all() -> None:
 
 def test_per_example_numbers_keep_their_shape() -> None:
     p, y = random_probabilities(3, 4, 5), random_labels(3, 4, classes=5)
-    functions = (metrics.hits_of_examples, metrics.nll_of_examples, metrics.brier_of_examples)
+    functions = (metrics.accuracy.of_examples, metrics.nll.of_examples, metrics.brier.of_examples)
     for function, mean in zip(functions, (metrics.accuracy, metrics.nll, metrics.brier), strict=True):
         assert function(p, y).shape == (3, 4)
         assert float(function(p, y).mean()) == pytest.approx(mean(p, y))

@@ -77,7 +77,7 @@ def test_the_threshold_of_fpr95() -> None:
 @pytest.mark.parametrize("name", ["auroc", "aupr", "fpr_at_recall"])
 def test_standard_errors_against_the_bootstrap(name: str, sizes: tuple[int, int], steps: int) -> None:
     inside, outside = random_scores(*sizes, steps=steps)
-    estimate = getattr(metrics, f"estimate_{name}")(inside, outside)
+    estimate = getattr(metrics, name)(inside, outside)
     direct = bootstrap(getattr(metrics, name), (inside,), (outside,))
     assert estimate.error == pytest.approx(direct, rel=BOOTSTRAP_TOLERANCE)
     assert estimate.over == "examples"
@@ -85,7 +85,7 @@ def test_standard_errors_against_the_bootstrap(name: str, sizes: tuple[int, int]
 
 def test_one_input_of_a_kind_has_no_error() -> None:
     for name in ("auroc", "aupr", "fpr_at_recall"):
-        found = getattr(metrics, f"estimate_{name}")(torch.tensor([0.1]), torch.tensor([0.5, 0.6]))
+        found = getattr(metrics, name)(torch.tensor([0.1]), torch.tensor([0.5, 0.6]))
         assert found.error is None
         assert 0 <= found.value <= 1
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import pickle
 
 import pytest
 import torch
@@ -45,9 +47,9 @@ def test_errors_of_calibration_with_places() -> None:
     p = random_probabilities(400, 3, scale=1.0)
     y = labels_from(p)
     p = metrics.scale_by_temperature(p, 0.3)
-    single = metrics.estimate_ece(p, y, bins=5)
+    single = metrics.ece(p, y, bins=5)
     # The same example four times over: no more is known than from one.
-    four = metrics.estimate_ece(p[:, None].expand(400, 4, 3), y[:, None].expand(400, 4), bins=5)
+    four = metrics.ece(p[:, None].expand(400, 4, 3), y[:, None].expand(400, 4), bins=5)
     assert four.value == pytest.approx(single.value)
     assert four.error == pytest.approx(single.error)
 
@@ -90,3 +92,14 @@ def test_bad_input_is_one_line() -> None:
         metrics.estimate_over_seeds([0.1, math.nan])
     with pytest.raises(DataError, match=r"values: torch\.complex64"):
         metrics.estimate_mean(torch.zeros(2, dtype=torch.complex64))
+
+
+def test_an_estimate_is_a_number() -> None:
+    found = Estimate(0.41234, 0.0123)
+    assert found + 1 == 1.41234
+    assert f"{found:.2f}" == "0.41"
+    assert json.dumps({"nll": found}) == '{"nll": 0.41234}'
+    assert pickle.loads(pickle.dumps(found)) == found  # with its error
+    assert found == 0.41234
+    assert found != Estimate(0.41234, None)
+    assert {found: "a"}[0.41234] == "a"  # type: ignore[index]

@@ -43,10 +43,10 @@ def integrated_crps(means: Tensor, variances: Tensor, y: float) -> float:
 
 def test_crps_against_integration() -> None:
     means, variances, y = mixture(4, 5)
-    found = metrics.mixture_crps_of_examples(means, variances, y)
+    found = metrics.mixture_crps.of_examples(means, variances, y)
     expected = [integrated_crps(means[:, i], variances[:, i], float(y[i])) for i in range(5)]
     assert found.tolist() == pytest.approx(expected, rel=1e-7)
-    gaussian = metrics.gaussian_crps_of_examples(means[0], variances[0], y)
+    gaussian = metrics.gaussian_crps.of_examples(means[0], variances[0], y)
     expected = [integrated_crps(means[:1, i], variances[:1, i], float(y[i])) for i in range(5)]
     assert gaussian.tolist() == pytest.approx(expected, rel=1e-7)
     assert metrics.gaussian_crps(means[0], variances[0], y) == pytest.approx(sum(expected) / 5, rel=1e-7)
@@ -76,9 +76,9 @@ def test_crps_without_noise_is_that_of_the_sample() -> None:
 
 def test_crps_does_not_depend_on_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     means, variances, y = mixture(5, 33)
-    whole = metrics.mixture_crps_of_examples(means, variances, y)
+    whole = metrics.mixture_crps.of_examples(means, variances, y)
     monkeypatch.setattr("bayeswell.metrics.regression._AT_ONCE", 35)
-    assert metrics.mixture_crps_of_examples(means, variances, y).tolist() == pytest.approx(whole.tolist(), rel=1e-13)
+    assert metrics.mixture_crps.of_examples(means, variances, y).tolist() == pytest.approx(whole.tolist(), rel=1e-13)
 
 
 def test_mixture_nll_against_scipy() -> None:
@@ -112,7 +112,7 @@ def test_coverage_and_calibration_of_exact_gaussians() -> None:
     y = mean + variance.sqrt() * normal(count, seed=3)
     pit = metrics.gaussian_pit(mean, variance, y)
     for level in (0.5, 0.9, 0.95):
-        found = metrics.estimate_interval_coverage(pit, level)
+        found = metrics.interval_coverage(pit, level)
         # Four standard errors: fails once in 16,000 seeds.
         assert abs(found.value - level) < 4 * math.sqrt(level * (1 - level) / count)
         assert found.error == pytest.approx(math.sqrt(level * (1 - level) / count), rel=0.02)
@@ -155,14 +155,14 @@ def test_standard_errors_against_the_bootstrap() -> None:
     variance = normal(700, seed=2).square() + 0.3
     # Too sure, and too high.
     y = mean - 0.6 + 2 * variance.sqrt() * normal(700, seed=3)
-    error = metrics.estimate_rmse(mean, y).error
+    error = metrics.rmse(mean, y).error
     assert error == pytest.approx(bootstrap(metrics.rmse, (mean, y)), rel=BOOTSTRAP_TOLERANCE)
     pit = metrics.gaussian_pit(mean, variance, y)
-    error = metrics.estimate_calibration_error(pit).error
+    error = metrics.calibration_error(pit).error
     assert error == pytest.approx(bootstrap(metrics.calibration_error, (pit,)), rel=BOOTSTRAP_TOLERANCE)
     for per_example, metric in (
-        (metrics.gaussian_crps_of_examples, metrics.gaussian_crps),
-        (metrics.gaussian_nll_of_examples, metrics.gaussian_nll),
+        (metrics.gaussian_crps.of_examples, metrics.gaussian_crps),
+        (metrics.gaussian_nll.of_examples, metrics.gaussian_nll),
     ):
         found = metrics.estimate_mean(per_example(mean, variance, y))
         assert found.value == pytest.approx(metric(mean, variance, y), rel=1e-13)
@@ -170,8 +170,8 @@ def test_standard_errors_against_the_bootstrap() -> None:
 
 
 def test_a_perfect_prediction() -> None:
-    assert metrics.estimate_rmse(torch.ones(3), torch.ones(3)) == metrics.Estimate(0.0, 0.0)
-    assert metrics.estimate_rmse(torch.ones(1), torch.zeros(1)) == metrics.Estimate(1.0, None)
+    assert metrics.rmse(torch.ones(3), torch.ones(3)) == metrics.Estimate(0.0, 0.0)
+    assert metrics.rmse(torch.ones(1), torch.zeros(1)) == metrics.Estimate(1.0, None)
 
 
 def test_shapes_are_never_broadcast() -> None:

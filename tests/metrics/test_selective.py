@@ -53,7 +53,7 @@ def test_of_a_perfect_ranking_and_its_reverse(count: int, data: st.DataObject) -
 
 
 def test_one_example() -> None:
-    found = metrics.estimate_aurc(torch.tensor([1.0]), torch.tensor([0.2]))
+    found = metrics.aurc(torch.tensor([1.0]), torch.tensor([0.2]))
     assert found == metrics.Estimate(1.0, None)
 
 
@@ -63,11 +63,11 @@ def test_standard_error_against_the_bootstrap(steps: int) -> None:
     # With few steps most scores are tied.
     scores = (torch.rand(800, generator=generator) * steps).round() / steps
     losses = (torch.rand(800, generator=generator) < 0.6 * scores + 0.05).double()
-    found = metrics.estimate_aurc(losses, scores)
+    found = metrics.aurc(losses, scores)
     assert found.error == pytest.approx(bootstrap(metrics.aurc, (losses, scores)), rel=BOOTSTRAP_TOLERANCE)
     # A score that tells nothing, where early examples weigh more: an error above that of the mean loss.
     shuffled = scores[torch.randperm(800, generator=generator)]
-    found = metrics.estimate_aurc(losses, shuffled)
+    found = metrics.aurc(losses, shuffled)
     assert found.error == pytest.approx(bootstrap(metrics.aurc, (losses, shuffled)), rel=BOOTSTRAP_TOLERANCE)
 
 

@@ -24,7 +24,8 @@ from torch import Tensor
 
 import bayeswell.persistence
 from bayeswell.errors import FileError, SettingError
-from bayeswell.persistence import Bundle, contents, folders, read_bundle, write_bundle
+from bayeswell.persistence import Bundle, folders, read_bundle, write_bundle
+from bayeswell.persistence import bundle as bundle_module
 from bayeswell.persistence.manifest import FILES, MANIFEST, MAX_BYTES, RECORD, TENSORS, open_seal, seal
 
 DTYPES = (
@@ -317,13 +318,13 @@ def test_nothing_is_parsed_before_it_is_checked(tmp_path: Path, monkeypatch: pyt
     path = tmp_path / "b"
     parsed: list[str] = []
     for parser in ("decode_record", "decode_tensors"):
-        real: Callable[[bytes], Any] = getattr(contents, parser)
+        real: Callable[[bytes], Any] = getattr(bundle_module, parser)
 
         def spy(data: bytes, real: Callable[[bytes], Any] = real, parser: str = parser) -> Any:
             parsed.append(parser)
             return real(data)
 
-        monkeypatch.setattr(contents, parser, spy)
+        monkeypatch.setattr(bundle_module, parser, spy)
     for name in (TENSORS, RECORD):
         save_some(path)
         whole = (path / name).read_bytes()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import bayeswell as bw
 from bayeswell import native
-from bayeswell.native import library
+from bayeswell.native import gaussian, library
 from linear_models import mean_of, std_of, train_exactly
 from truths.arrays import Array
 from truths.statistics import assert_mean_close
@@ -275,7 +275,7 @@ def test_draws_and_kl_compiled_and_not(network: str, draws: int, prior: Any, mon
         grads = torch.autograd.grad(results, list(posterior.parameters()), upstream[-len(results) :])
         return [*(result.detach() for result in results), *grads]
 
-    monkeypatch.setattr(library, "call", noted)
+    monkeypatch.setattr(gaussian, "call", noted)
     found = run()
     # Several draws, and matrices that lie with their columns first, are left to torch and to the factorised formulas.
     tied = {name for name in calls if name.startswith("tied")}

@@ -131,6 +131,16 @@ def test_a_circle_through_the_init_of_a_room_is_caught(tmp_path: Path) -> None:
     assert "bayeswell.priors.shared -> bayeswell.priors" in fault
 
 
+@pytest.mark.parametrize("planted", ["from . import shared", "from bayeswell.priors import shared"])
+def test_a_sibling_asked_for_through_the_init_of_a_room_is_a_circle(tmp_path: Path, planted: str) -> None:
+    (fault,) = faults_of(build(tmp_path, priors__normal=planted))
+    assert "normal.py:1: circle: bayeswell.priors.normal -> bayeswell.priors -> " in fault
+
+
+def test_an_init_that_does_not_import_the_module_makes_no_circle(tmp_path: Path) -> None:
+    assert faults_of(build(tmp_path, priors__laplace="from . import shared")) == []
+
+
 def test_a_circle_on_the_ground_level_is_caught(tmp_path: Path) -> None:
     assert faults_of(build(tmp_path, tree="from .types import Site")) == [
         "circle: bayeswell.tree -> bayeswell.types -> bayeswell.tree"

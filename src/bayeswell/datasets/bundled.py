@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -24,12 +24,6 @@ class Split:
     test_targets: Tensor
 
 
-def check_split(owner: str, test_share: float, split: int) -> None:
-    """The two settings of a random train/test split."""
-    require_between(owner, "test_share", test_share, 0, 1, open_low=True, open_high=True)
-    check_seed(owner, split)
-
-
 def check_seed(owner: str, split: int) -> None:
     """The seed of a random train/test split."""
     if isinstance(split, bool) or not isinstance(split, int) or split < 0:
@@ -37,103 +31,80 @@ def check_seed(owner: str, split: int) -> None:
 
 
 @dataclass(frozen=True)
-class Digits:
+class _Bundled:
+    """Examples that a seed splits into train and test; ``loader`` is scikit-learn's function."""
+
+    test_share: float = 0.25
+    split: int = 0
+
+    name: ClassVar[str]
+    paper: ClassVar[str]
+    examples: ClassVar[str]
+    loader: ClassVar[str]
+    source: ClassVar[str] = "bundled"
+
+    def __post_init__(self) -> None:
+        require_between(self.name, "test_share", self.test_share, 0, 1, open_low=True, open_high=True)
+        check_seed(self.name, self.split)
+
+    def read(self, folder: Path | None) -> Raw:
+        # Imported here: scikit-learn takes a second, and who brings their own data does not need it.
+        from sklearn import datasets
+
+        # Unscaled: scikit-learn scales diabetes by all rows, the test rows among them.
+        found = getattr(datasets, self.loader)(**({"scaled": False} if self.loader == "load_diabetes" else {}))
+        kind, inputs, raw_scale = "table", torch.from_numpy(found.data).double(), 1.0
+        if "images" in found:
+            # Pixels are 0 to 16; to divide by a power of two changes no digit of what follows.
+            kind, inputs, raw_scale = "image", torch.from_numpy(found.images).float().unsqueeze(1) / 16, 16.0
+        names = tuple(map(str, found.target_names)) if "target_names" in found else None
+        target = torch.from_numpy(found.target)
+        targets = target.long() if names else target.double().unsqueeze(1)
+        pairs = shuffled_split(inputs, targets, test_share=self.test_share, seed=self.split)
+        return Raw(self.name, kind, *pairs, names, raw_scale=raw_scale)
+
+
+@dataclass(frozen=True)
+class Digits(_Bundled):
     """Grey 8x8 images of handwritten digits, 10 classes.
 
     ``split`` is the seed of the train/test split, ``test_share`` the share of the test; so for all bundled sets.
     """
 
-    test_share: float = 0.25
-    split: int = 0
-
-    name: ClassVar[str] = "digits"
-    paper: ClassVar[str] = "Alpaydin & Kaynak 1998, UCI"
-    examples: ClassVar[str] = "1,797 images 1x8x8"
-    source: ClassVar[str] = "bundled"
-
-    def __post_init__(self) -> None:
-        check_split(self.name, self.test_share, self.split)
-
-    def read(self, folder: Path | None) -> Raw:
-        found = _bundle("load_digits")
-        # Pixels are 0 to 16; to divide by a power of two changes no digit of what follows.
-        inputs = torch.from_numpy(found.images).float().unsqueeze(1) / 16
-        targets = torch.from_numpy(found.target).long()
-        pairs = shuffled_split(inputs, targets, test_share=self.test_share, seed=self.split)
-        return Raw(self.name, "image", *pairs, tuple(map(str, range(10))), raw_scale=16.0)
+    name = "digits"
+    paper = "Alpaydin & Kaynak 1998, UCI"
+    examples = "1,797 images 1x8x8"
+    loader = "load_digits"
 
 
 @dataclass(frozen=True)
-class BreastCancer:
+class BreastCancer(_Bundled):
     """Breast tumours, malignant or benign, from 30 measurements of cell nuclei."""
 
-    test_share: float = 0.25
-    split: int = 0
-
-    name: ClassVar[str] = "breast_cancer"
-    paper: ClassVar[str] = "Wolberg, Street & Mangasarian 1995, UCI"
-    examples: ClassVar[str] = "569 rows, 30 features, 2 classes"
-    source: ClassVar[str] = "bundled"
-
-    def __post_init__(self) -> None:
-        check_split(self.name, self.test_share, self.split)
-
-    def read(self, folder: Path | None) -> Raw:
-        return _table(self.name, _bundle("load_breast_cancer"), self.test_share, self.split)
+    name = "breast_cancer"
+    paper = "Wolberg, Street & Mangasarian 1995, UCI"
+    examples = "569 rows, 30 features, 2 classes"
+    loader = "load_breast_cancer"
 
 
 @dataclass(frozen=True)
-class Wine:
+class Wine(_Bundled):
     """Italian wines of three growers, from 13 chemical measurements."""
 
-    test_share: float = 0.25
-    split: int = 0
-
-    name: ClassVar[str] = "wine"
-    paper: ClassVar[str] = "Aeberhard & Forina 1992, UCI"
-    examples: ClassVar[str] = "178 rows, 13 features, 3 classes"
-    source: ClassVar[str] = "bundled"
-
-    def __post_init__(self) -> None:
-        check_split(self.name, self.test_share, self.split)
-
-    def read(self, folder: Path | None) -> Raw:
-        return _table(self.name, _bundle("load_wine"), self.test_share, self.split)
+    name = "wine"
+    paper = "Aeberhard & Forina 1992, UCI"
+    examples = "178 rows, 13 features, 3 classes"
+    loader = "load_wine"
 
 
 @dataclass(frozen=True)
-class Diabetes:
+class Diabetes(_Bundled):
     """Progress of diabetes after a year, from 10 measurements of a patient: regression."""
 
-    test_share: float = 0.25
-    split: int = 0
-
-    name: ClassVar[str] = "diabetes"
-    paper: ClassVar[str] = "Efron, Hastie, Johnstone & Tibshirani 2004"
-    examples: ClassVar[str] = "442 rows, 10 features, 1 real target"
-    source: ClassVar[str] = "bundled"
-
-    def __post_init__(self) -> None:
-        check_split(self.name, self.test_share, self.split)
-
-    def read(self, folder: Path | None) -> Raw:
-        # Unscaled: scikit-learn scales by all rows, the test rows among them.
-        return _table(self.name, _bundle("load_diabetes", scaled=False), self.test_share, self.split)
-
-
-def _bundle(loader: str, **settings: Any) -> Any:
-    # Imported here: scikit-learn takes a second, and who brings their own data does not need it.
-    from sklearn import datasets
-
-    return getattr(datasets, loader)(**settings)
-
-
-def _table(name: str, found: Any, test_share: float, split: int) -> Raw:
-    names = tuple(map(str, found.target_names)) if "target_names" in found else None
-    target = torch.from_numpy(found.target)
-    targets = target.long() if names else target.double().unsqueeze(1)
-    inputs = torch.from_numpy(found.data).double()
-    return Raw(name, "table", *shuffled_split(inputs, targets, test_share=test_share, seed=split), names)
+    name = "diabetes"
+    paper = "Efron, Hastie, Johnstone & Tibshirani 2004"
+    examples = "442 rows, 10 features, 1 real target"
+    loader = "load_diabetes"
 
 
 def digits(*, test_share: float = 0.25, seed: int = 0) -> Split:

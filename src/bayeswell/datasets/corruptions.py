@@ -26,10 +26,7 @@ _CHUNK = 1000
 
 def corrupt(images: Tensor, corruption: str, severity: int = 3, *, seed: int = 0) -> Tensor:
     """The images corrupted and cut to [0, 1]; the same for the same seed, and each image drawn on its own."""
-    if corruption not in CORRUPTIONS:
-        raise SettingError(f"corruption = {corruption!r}; {nearest(str(corruption), CORRUPTIONS)}")
-    if isinstance(severity, bool) or severity not in SEVERITIES:
-        raise SettingError(f"corruption '{corruption}': severity = {severity!r}; it must be a whole number from 1 to 5")
+    check_corruption(corruption, severity)
     if images.ndim != 4 or images.shape[1] not in {1, 3} or not images.is_floating_point():
         raise DataError(
             f"corruption '{corruption}': images are {images.dtype} {tuple(images.shape)}; "
@@ -44,6 +41,14 @@ def corrupt(images: Tensor, corruption: str, severity: int = 3, *, seed: int = 0
     act = CORRUPTIONS[corruption]
     parts = [act(part.clamp(0, 1), severity - 1, generator).clamp(0, 1) for part in images.split(_CHUNK)]
     return torch.cat(parts)
+
+
+def check_corruption(corruption: str, severity: int) -> None:
+    """Refuse an unknown name, and a severity other than 1 to 5."""
+    if corruption not in CORRUPTIONS:
+        raise SettingError(f"corruption = {corruption!r}; {nearest(str(corruption), CORRUPTIONS)}")
+    if isinstance(severity, bool) or severity not in SEVERITIES:
+        raise SettingError(f"corruption '{corruption}': severity = {severity!r}; it must be a whole number from 1 to 5")
 
 
 def _gaussian_noise(images: Tensor, level: int, generator: torch.Generator) -> Tensor:

@@ -19,94 +19,97 @@ from .formats import Array, read_idx, read_npz, read_records
 DIGITS = tuple(map(str, range(10)))
 _TRAIN_IMAGES, _TRAIN_LABELS = "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"
 _TEST_IMAGES, _TEST_LABELS = "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"
+_TORONTO = "https://www.cs.toronto.edu/~kriz/"
 
 
-def _files(folder: str, url: str, sums: dict[str, str]) -> Release:
-    return Release(tuple(DataFile(f"{folder}/{name}", sha, url and url + name) for name, sha in sums.items()))
+def _files(folder: str, url: str, sums: dict[str, str], archive: DataFile | None = None) -> tuple[Release, ...]:
+    """One release: the SHA-256 of each file of a folder, each under the same address if there is one."""
+    return (
+        Release(tuple(DataFile(f"{folder}/{name}", sha, url and url + name) for name, sha in sums.items()), archive),
+    )
 
 
 @dataclass(frozen=True)
-class Mnist:
-    """Grey 28x28 images of handwritten digits, 10 classes."""
+class _Published:
+    """An image set: who published what, and how the files are read."""
 
-    name: ClassVar[str] = "mnist"
-    paper: ClassVar[str] = "LeCun, Bottou, Bengio & Haffner 1998"
-    examples: ClassVar[str] = "60,000 + 10,000 images 1x28x28"
+    name: ClassVar[str]
+    paper: ClassVar[str]
+    examples: ClassVar[str]
+    releases: ClassVar[tuple[Release, ...]]
     source: ClassVar[str] = "files"
-    releases: ClassVar[tuple[Release, ...]] = (
-        _files(
-            "mnist",
-            "https://ossci-datasets.s3.amazonaws.com/mnist/",
-            {
-                _TRAIN_IMAGES: "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-                _TRAIN_LABELS: "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-                _TEST_IMAGES: "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-                _TEST_LABELS: "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-            },
-        ),
-    )
+    class_names: ClassVar[tuple[str, ...]] = DIGITS
 
     def read(self, folder: Path | None) -> Raw:
-        return _like_mnist(self, folder, DIGITS)
+        train, test = self.pairs(obtain(self.name, self.releases, folder))
+        return Raw(self.name, "image", train, test, self.class_names)
+
+    def pairs(self, files: dict[str, bytes]) -> tuple[Pair | None, Pair]:
+        """The training examples, if there are any, and the test examples."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class FashionMnist:
+class Mnist(_Published):
+    """Grey 28x28 images of handwritten digits, 10 classes."""
+
+    name = "mnist"
+    paper = "LeCun, Bottou, Bengio & Haffner 1998"
+    examples = "60,000 + 10,000 images 1x28x28"
+    releases = _files(
+        "mnist",
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        {
+            _TRAIN_IMAGES: "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+            _TRAIN_LABELS: "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            _TEST_IMAGES: "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+            _TEST_LABELS: "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+        },
+    )
+
+    def pairs(self, files: dict[str, bytes]) -> tuple[Pair | None, Pair]:
+        train = _idx_pair(files, _TRAIN_IMAGES, _TRAIN_LABELS) if _TRAIN_IMAGES in files else None
+        return train, _idx_pair(files, _TEST_IMAGES, _TEST_LABELS)
+
+
+@dataclass(frozen=True)
+class FashionMnist(Mnist):
     """Grey 28x28 images of clothes, 10 classes."""
 
-    name: ClassVar[str] = "fashion_mnist"
-    paper: ClassVar[str] = "Xiao, Rasul & Vollgraf 2017, arXiv 1708.07747"
-    examples: ClassVar[str] = "60,000 + 10,000 images 1x28x28"
-    source: ClassVar[str] = "files"
-    releases: ClassVar[tuple[Release, ...]] = (
-        _files(
-            "fashion-mnist",
-            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-            {
-                _TRAIN_IMAGES: "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-                _TRAIN_LABELS: "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-                _TEST_IMAGES: "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-                _TEST_LABELS: "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-            },
-        ),
+    name = "fashion_mnist"
+    paper = "Xiao, Rasul & Vollgraf 2017, arXiv 1708.07747"
+    releases = _files(
+        "fashion-mnist",
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+        {
+            _TRAIN_IMAGES: "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+            _TRAIN_LABELS: "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+            _TEST_IMAGES: "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+            _TEST_LABELS: "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+        },
     )
-    class_names: ClassVar[tuple[str, ...]] = (
+    class_names = (
         *("t-shirt", "trouser", "pullover", "dress", "coat"),
         *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
     )
 
-    def read(self, folder: Path | None) -> Raw:
-        return _like_mnist(self, folder, self.class_names)
-
 
 @dataclass(frozen=True)
-class NotMnist:
+class NotMnist(Mnist):
     """Grey 28x28 images of the letters A to J: out-of-distribution for MNIST and Fashion-MNIST, test only."""
 
-    name: ClassVar[str] = "notmnist"
-    paper: ClassVar[str] = "Bulatov 2011"
-    examples: ClassVar[str] = "10,000 test images 1x28x28"
-    source: ClassVar[str] = "files"
-    releases: ClassVar[tuple[Release, ...]] = (
-        _files(
-            "notmnist",
-            "",
-            {
-                _TEST_IMAGES: "70ae9e06201f2827e5b0a3781a3169d735dd2efc69996b9eeaee7f10ed4044d7",
-                _TEST_LABELS: "1fa03836e01c862542f8eb83463bb951bebec6fcb3efa28dad748c6b38a9021b",
-            },
-        ),
+    name = "notmnist"
+    paper = "Bulatov 2011"
+    examples = "10,000 test images 1x28x28"
+    releases = _files(
+        "notmnist",
+        "",
+        {
+            _TEST_IMAGES: "70ae9e06201f2827e5b0a3781a3169d735dd2efc69996b9eeaee7f10ed4044d7",
+            _TEST_LABELS: "1fa03836e01c862542f8eb83463bb951bebec6fcb3efa28dad748c6b38a9021b",
+        },
     )
-
-    def read(self, folder: Path | None) -> Raw:
-        files = obtain(self.name, self.releases, folder)
-        return Raw(self.name, "image", None, _idx_pair(files, _TEST_IMAGES, _TEST_LABELS), tuple("ABCDEFGHIJ"))
-
-
-def _like_mnist(part: Mnist | FashionMnist, folder: Path | None, class_names: tuple[str, ...]) -> Raw:
-    files = obtain(part.name, part.releases, folder)
-    train, test = _idx_pair(files, _TRAIN_IMAGES, _TRAIN_LABELS), _idx_pair(files, _TEST_IMAGES, _TEST_LABELS)
-    return Raw(part.name, "image", train, test, class_names)
+    class_names = tuple("ABCDEFGHIJ")
 
 
 def _idx_pair(files: dict[str, bytes], images: str, labels: str) -> Pair:
@@ -117,71 +120,62 @@ def _idx_pair(files: dict[str, bytes], images: str, labels: str) -> Pair:
 
 
 @dataclass(frozen=True)
-class Cifar10:
+class Cifar10(_Published):
     """Colour 32x32 images of animals and vehicles, 10 classes (the binary version)."""
 
-    name: ClassVar[str] = "cifar10"
-    paper: ClassVar[str] = "Krizhevsky 2009, Learning multiple layers of features from tiny images"
-    examples: ClassVar[str] = "50,000 + 10,000 images 3x32x32"
-    source: ClassVar[str] = "files"
-    releases: ClassVar[tuple[Release, ...]] = (
-        Release(
-            tuple(
-                DataFile(f"cifar-10-batches-bin/{name}.bin", sha)
-                for name, sha in {
-                    "data_batch_1": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
-                    "data_batch_2": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
-                    "data_batch_3": "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
-                    "data_batch_4": "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
-                    "data_batch_5": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
-                    "test_batch": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
-                }.items()
-            ),
-            archive=DataFile(
-                "cifar-10-binary.tar.gz",
-                "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-                "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-            ),
+    name = "cifar10"
+    paper = "Krizhevsky 2009, Learning multiple layers of features from tiny images"
+    examples = "50,000 + 10,000 images 3x32x32"
+    releases = _files(
+        "cifar-10-batches-bin",
+        "",
+        {
+            "data_batch_1.bin": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+            "data_batch_2.bin": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+            "data_batch_3.bin": "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+            "data_batch_4.bin": "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+            "data_batch_5.bin": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+            "test_batch.bin": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+        },
+        DataFile(
+            "cifar-10-binary.tar.gz",
+            "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+            f"{_TORONTO}cifar-10-binary.tar.gz",
         ),
     )
-    class_names: ClassVar[tuple[str, ...]] = (
+    class_names = (
         *("airplane", "automobile", "bird", "cat", "deer"),
         *("dog", "frog", "horse", "ship", "truck"),
     )
 
-    def read(self, folder: Path | None) -> Raw:
-        files = obtain(self.name, self.releases, folder)
-        train = _record_pair([files[f"data_batch_{number}.bin"] for number in range(1, 6)], "data_batch", labels=1)
-        test = _record_pair([files["test_batch.bin"]], "test_batch", labels=1)
-        return Raw(self.name, "image", train, test, self.class_names)
+    def pairs(self, files: dict[str, bytes]) -> tuple[Pair | None, Pair]:
+        train = [files[f"data_batch_{number}.bin"] for number in range(1, 6)]
+        return _record_pair(train, "data_batch", labels=1), _record_pair(
+            [files["test_batch.bin"]], "test_batch", labels=1
+        )
 
 
 @dataclass(frozen=True)
-class Cifar100:
+class Cifar100(_Published):
     """Colour 32x32 images of 100 kinds of things (the binary version, fine labels)."""
 
-    name: ClassVar[str] = "cifar100"
-    paper: ClassVar[str] = "Krizhevsky 2009, Learning multiple layers of features from tiny images"
-    examples: ClassVar[str] = "50,000 + 10,000 images 3x32x32"
-    source: ClassVar[str] = "files"
-    releases: ClassVar[tuple[Release, ...]] = (
-        Release(
-            (
-                DataFile(
-                    "cifar-100-binary/train.bin", "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29"
-                ),
-                DataFile(
-                    "cifar-100-binary/test.bin", "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a"
-                ),
-            ),
-            archive=DataFile(
-                "cifar-100-binary.tar.gz",
-                "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
-                "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
-            ),
+    name = "cifar100"
+    paper = Cifar10.paper
+    examples = Cifar10.examples
+    releases = _files(
+        "cifar-100-binary",
+        "",
+        {
+            "train.bin": "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",
+            "test.bin": "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a",
+        },
+        DataFile(
+            "cifar-100-binary.tar.gz",
+            "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+            f"{_TORONTO}cifar-100-binary.tar.gz",
         ),
     )
-    class_names: ClassVar[tuple[str, ...]] = (
+    class_names = (
         *("apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl"),
         *("boy", "bridge", "bus", "butterfly", "camel", "can", "castle", "caterpillar", "cattle", "chair"),
         *("chimpanzee", "clock", "cloud", "cockroach", "couch", "crab", "crocodile", "cup", "dinosaur", "dolphin"),
@@ -195,11 +189,9 @@ class Cifar100:
         "worm",
     )
 
-    def read(self, folder: Path | None) -> Raw:
-        files = obtain(self.name, self.releases, folder)
-        train = _record_pair([files["train.bin"]], "train.bin", labels=2)
-        test = _record_pair([files["test.bin"]], "test.bin", labels=2)
-        return Raw(self.name, "image", train, test, self.class_names)
+    def pairs(self, files: dict[str, bytes]) -> tuple[Pair | None, Pair]:
+        train, test = (_record_pair([files[name]], name, labels=2) for name in ("train.bin", "test.bin"))
+        return train, test
 
 
 def _record_pair(parts: list[bytes], owner: str, *, labels: int) -> Pair:
@@ -211,28 +203,24 @@ def _record_pair(parts: list[bytes], owner: str, *, labels: int) -> Pair:
 
 
 @dataclass(frozen=True)
-class Svhn:
+class Svhn(_Published):
     """Colour 32x32 images of house-number digits, 10 classes (the official crops; class 10 of the files is digit 0)."""
 
-    name: ClassVar[str] = "svhn"
-    paper: ClassVar[str] = "Netzer, Wang, Coates, Bissacco, Wu & Ng 2011"
-    examples: ClassVar[str] = "73,257 + 26,032 images 3x32x32"
-    source: ClassVar[str] = "files"
-    releases: ClassVar[tuple[Release, ...]] = (
-        _files(
-            "svhn",
-            "http://ufldl.stanford.edu/housenumbers/",
-            {
-                "train_32x32.mat": "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
-                "test_32x32.mat": "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b",
-            },
-        ),
+    name = "svhn"
+    paper = "Netzer, Wang, Coates, Bissacco, Wu & Ng 2011"
+    examples = "73,257 + 26,032 images 3x32x32"
+    releases = _files(
+        "svhn",
+        "http://ufldl.stanford.edu/housenumbers/",
+        {
+            "train_32x32.mat": "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
+            "test_32x32.mat": "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b",
+        },
     )
 
-    def read(self, folder: Path | None) -> Raw:
-        files = obtain(self.name, self.releases, folder)
+    def pairs(self, files: dict[str, bytes]) -> tuple[Pair | None, Pair]:
         train, test = (_mat_pair(files[name], name) for name in ("train_32x32.mat", "test_32x32.mat"))
-        return Raw(self.name, "image", train, test, DIGITS)
+        return train, test
 
 
 def _mat_pair(data: bytes, owner: str) -> Pair:
@@ -251,28 +239,23 @@ def _mat_pair(data: bytes, owner: str) -> Pair:
 
 
 @dataclass(frozen=True)
-class SvhnOod:
+class SvhnOod(_Published):
     """House-number digits cropped anew from full images: out-of-distribution for CIFAR-10, test only."""
 
-    name: ClassVar[str] = "svhn_ood"
-    paper: ClassVar[str] = "Netzer, Wang, Coates, Bissacco, Wu & Ng 2011 (other crops: quote no SVHN accuracy from it)"
-    examples: ClassVar[str] = "5,000 test images 3x32x32"
-    source: ClassVar[str] = "files"
-    releases: ClassVar[tuple[Release, ...]] = (
-        Release(
-            (DataFile("svhn/svhn_ood_5k.npz", "9ea411c5192b3bc7728dead303ae320aaf5899e64367739068eed35154cc36e2"),)
-        ),
+    name = "svhn_ood"
+    paper = "Netzer, Wang, Coates, Bissacco, Wu & Ng 2011 (other crops: quote no SVHN accuracy from it)"
+    examples = "5,000 test images 3x32x32"
+    releases = _files(
+        "svhn", "", {"svhn_ood_5k.npz": "9ea411c5192b3bc7728dead303ae320aaf5899e64367739068eed35154cc36e2"}
     )
 
-    def read(self, folder: Path | None) -> Raw:
+    def pairs(self, files: dict[str, bytes]) -> tuple[Pair | None, Pair]:
         owner = "svhn_ood_5k.npz"
-        arrays = read_npz(obtain(self.name, self.releases, folder)[owner], owner)
+        arrays = read_npz(files[owner], owner)
         images, labels = arrays.get("x"), arrays.get("y")
         if images is None or labels is None or images.ndim != 4 or labels.shape != images.shape[:1]:
             raise FileError(f"{owner}: it must hold images x (n, H, W, 3) and labels y (n,)")
-        return Raw(
-            self.name, "image", None, (_tensor(images.transpose(0, 3, 1, 2)), _classes(labels, owner, 10)), DIGITS
-        )
+        return None, (_tensor(images.transpose(0, 3, 1, 2)), _classes(labels, owner, 10))
 
 
 def _tensor(array: Array) -> Tensor:

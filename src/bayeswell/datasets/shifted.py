@@ -9,10 +9,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import DataError, SettingError, nearest
+from ..errors import DataError
 from ..random import make_generator
 from .bundled import noise_like
-from .corruptions import CORRUPTIONS, SEVERITIES, corrupt
+from .corruptions import check_corruption, corrupt
 from .data import Data, Raw
 
 
@@ -49,12 +49,7 @@ class Corrupted:
     source: ClassVar[str] = "derived"
 
     def __post_init__(self) -> None:
-        if self.corruption not in CORRUPTIONS:
-            raise SettingError(
-                f"corrupted: corruption = {self.corruption!r}; {nearest(str(self.corruption), CORRUPTIONS)}"
-            )
-        if isinstance(self.severity, bool) or self.severity not in SEVERITIES:
-            raise SettingError(f"corrupted: severity = {self.severity!r}; it must be a whole number from 1 to 5")
+        check_corruption(self.corruption, self.severity)
 
     def read(self, folder: Path | None) -> Raw:
         raise _only_like(self.name)

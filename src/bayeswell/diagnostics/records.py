@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from ..plain import fields_of
 
 
 @dataclass(frozen=True)
@@ -15,19 +14,4 @@ class Record:
 
     def as_json(self) -> dict[str, Any]:
         """The fields as plain data; a number that is not finite becomes None, which JSON can say."""
-        return {field.name: plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
-
-
-def plain(value: Any) -> Any:
-    """Numbers, texts, lists and mappings all the way down."""
-    if isinstance(value, Record):
-        return value.as_json()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(part) for key, part in value.items()}
-    if isinstance(value, tuple | list):
-        return [plain(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+        return fields_of(self, finite=True)

@@ -13,11 +13,12 @@ from torch import Tensor
 from ..errors import BayeswellWarning, CompositionError, require_count, require_positive
 from ..lifting import BayesianModule
 from ..metrics.chains import ESS_PER_CHAIN, R_HAT_LIMIT, ChainReport
+from ..plain import plain
 from ..random import make_generator, standard_normal
 from ..types import LOG_PROB, Inputs, Likelihood
 from .losses import DataLoss
 from .pareto import k_hat, k_hat_limit
-from .records import Record, plain
+from .records import Record
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Trust(Record):
         told = None
         if chains is not None:
             limits = {"r_hat_limit": R_HAT_LIMIT, "ess_limit": 2 * chains.chains * ESS_PER_CHAIN}
-            told = {**plain(chains), **limits, "good": chains.converged, "warnings": list(chains.warnings)}
+            told = {**plain(chains, finite=True), **limits, "good": chains.converged, "warnings": list(chains.warnings)}
         return {
             "trusted": self.trusted,
             "warnings": list(self.warnings),

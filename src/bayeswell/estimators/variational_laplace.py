@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..errors import SettingError, nearest, require_between, require_count
-from ..layers import convolve, kept_statistics, shape_of
+from ..layers import convolve, kept_statistics, plain_attention, shape_of
 from ..native import transformed
 from ..random import random_signs
 from ..tree import Site
@@ -88,7 +87,7 @@ class VariationalLaplace(Estimator):
             return convolve(x, weight, bias, shape)
 
         # The fused attention kernels have no second derivative.
-        with sdpa_kernel(SDPBackend.MATH), replaced_forwards(convolutions, twice_differentiable):
+        with replaced_forwards(model.net, convolutions, twice_differentiable), plain_attention():
             return model.call(model.layout.unflatten(model.posterior.mean_vector()), step.inputs)
 
     def expected_nll(self, model: BayesianModel, weights: Tensor | None, step: Step) -> ExpectedNLL:

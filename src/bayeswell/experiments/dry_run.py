@@ -17,7 +17,7 @@ from .experiment import Experiment
 from .problem import Problem, load_problem
 
 
-def rehearse(experiments: Mapping[str, Experiment]) -> None:
+def dry_run(experiments: Mapping[str, Experiment]) -> None:
     """Build all that each experiment would train, and let it go again; the first that is refused is named.
 
     Data and network are loaded once for experiments that differ in their method alone. Warnings wait for the run.

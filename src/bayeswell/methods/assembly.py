@@ -14,7 +14,7 @@ from torch import nn
 
 from ..composition import check_likelihood
 from ..errors import BayeswellWarning, SettingError, nearest
-from ..lifting import BayesianModule, Where, bayesian, with_drawn_dropout
+from ..lifting import BayesianModule, Trained, Where, bayesian, continued, with_drawn_dropout
 from ..likelihoods import LIKELIHOODS
 from ..objectives import ELBO
 from ..optimizers import (
@@ -93,7 +93,7 @@ class Assembly:
 
 def assemble(
     method: Method | ResolvedMethod,
-    net: nn.Module,
+    net: nn.Module | Trained,
     likelihood: Any,
     *,
     dataset_size: int,
@@ -102,19 +102,13 @@ def assemble(
     where: Where = "all",
     generator: torch.Generator,
 ) -> Assembly:
-    """Build every part of a run of ``epochs`` epochs of ``batches`` batches."""
+    """Build every part of a run of ``epochs`` epochs of ``batches`` batches.
+
+    A network is lifted; a trained model goes on from where it is (``lifting.continued``).
+    """
     parts = method if isinstance(method, ResolvedMethod) else resolve(method)
     chosen, stepper = parts.method, parts.stepper
-    network = net if chosen.dropout is None else with_drawn_dropout(net, chosen.dropout_chance)
-    model = bayesian(
-        network,
-        parts.posterior,
-        parts.prior,
-        parts.estimator,
-        where,
-        means=chosen.means,
-        prediction=chosen.prediction,
-    )
+    model = _lifted(parts, net, where)
     # A copy: what is learned of the noise belongs to this run, not to the object that was given.
     own_likelihood = copy.deepcopy(LIKELIHOODS.resolve(likelihood))
     check_likelihood(own_likelihood, "estimator", parts.estimator)
@@ -155,6 +149,22 @@ def assemble(
         alternating=parts.alternating,
         may_collect=stepper.sampling,
         samples=stepper.samples,
+    )
+
+
+def _lifted(parts: ResolvedMethod, net: nn.Module | Trained, where: Where) -> BayesianModule:
+    chosen = parts.method
+    if isinstance(net, Trained):
+        return continued(net, parts.posterior, parts.prior, parts.estimator, chosen.prediction)
+    network = net if chosen.dropout is None else with_drawn_dropout(net, chosen.dropout_chance)
+    return bayesian(
+        network,
+        parts.posterior,
+        parts.prior,
+        parts.estimator,
+        where,
+        means=chosen.means,
+        prediction=chosen.prediction,
     )
 
 

@@ -69,32 +69,23 @@ def calibration_bins(
     )
 
 
-def ece(probabilities: Tensor, labels: Tensor, *, bins: int = 15, binning: Binning = "width") -> float:
+def ece(probabilities: Tensor, labels: Tensor, *, bins: int = 15, binning: Binning = "width") -> Estimate:
     """Expected calibration error: sum_b (n_b / n) |accuracy_b - confidence_b|, confidence = max_k p_k.
 
     Guo et al. 2017, with bins as this module says. Never above ``mce``.
     """
-    return estimate_ece(probabilities, labels, bins=bins, binning=binning).value
-
-
-def estimate_ece(probabilities: Tensor, labels: Tensor, *, bins: int = 15, binning: Binning = "width") -> Estimate:
-    """``ece`` with its standard error over examples."""
     binned = _binned("ece", probabilities, labels, bins, binning)
     excess = binned.hits - binned.confidence
     gaps = binned.sum_by_bin(excess)
     return from_influence(float(gaps.abs().sum() / excess.numel()), gaps.sign()[binned.index] * excess)
 
 
-def mce(probabilities: Tensor, labels: Tensor, *, bins: int = 15, binning: Binning = "width") -> float:
+def mce(probabilities: Tensor, labels: Tensor, *, bins: int = 15, binning: Binning = "width") -> Estimate:
     """Maximum calibration error: max_b |accuracy_b - confidence_b| over the bins that hold examples.
 
     One example in a bin of its own decides it: quantile bins are the safer choice.
-    """
-    return estimate_mce(probabilities, labels, bins=bins, binning=binning).value
 
-
-def estimate_mce(probabilities: Tensor, labels: Tensor, *, bins: int = 15, binning: Binning = "width") -> Estimate:
-    """``mce`` with the standard error over examples of the worst bin's gap.
+    The standard error over examples of the worst bin's gap.
 
     Unknown if fewer than ten examples fill that bin: their hits may all be alike, and then look certain.
     """
@@ -110,19 +101,12 @@ def estimate_mce(probabilities: Tensor, labels: Tensor, *, bins: int = 15, binni
     return Estimate(found.value, None) if alone else found
 
 
-def classwise_ece(probabilities: Tensor, labels: Tensor, *, bins: int = 15, binning: Binning = "width") -> float:
+def classwise_ece(probabilities: Tensor, labels: Tensor, *, bins: int = 15, binning: Binning = "width") -> Estimate:
     """The mean over all K classes of sum_b (n_bk / n) |share of class k in bin b - mean p_k in it|.
 
     Kull et al. 2019; the "static calibration error" of Nixon et al. 2019. It judges all probabilities, not the largest
     alone, and is small for many classes, as most of their probabilities are near 0.
     """
-    return estimate_classwise_ece(probabilities, labels, bins=bins, binning=binning).value
-
-
-def estimate_classwise_ece(
-    probabilities: Tensor, labels: Tensor, *, bins: int = 15, binning: Binning = "width"
-) -> Estimate:
-    """``classwise_ece`` with its standard error over examples."""
     _require_bins("classwise_ece", bins, binning)
     values, truth = require_labelled(probabilities, labels)
     total, influence = 0.0, torch.zeros(truth.shape, dtype=torch.float64)

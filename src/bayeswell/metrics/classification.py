@@ -1,7 +1,7 @@
 """Scores of class probabilities (S, ..., K), already averaged over draws, against labels (S, ...).
 
-With further axes (places of an image, labels that hold at once) each place counts as an example. The functions
-``..._of_examples`` keep one number for each (S, ...): ``estimate_mean`` makes of them the mean with its standard error.
+With further axes (places of an image, labels that hold at once) each place counts as an example; the number of each,
+(S, ...), is given by ``accuracy.of_examples`` and so on.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .estimates import Estimate, MeanScore
 from .probabilities import require_labelled, require_labels, require_samples
 
 NLL_FLOOR = 1e-12
@@ -19,69 +20,52 @@ DRAW_FLOOR = torch.finfo(torch.float32).tiny
 """The same for single draws, 1.2e-38: so far below ``NLL_FLOOR`` that Jensen's inequality survives both floors."""
 
 
-def accuracy(probabilities: Tensor, labels: Tensor) -> float:
+@MeanScore
+def accuracy(probabilities: Tensor, labels: Tensor) -> Tensor:
     """The share of examples whose most probable class is right; of tied classes the lowest is taken."""
-    return float(hits_of_examples(probabilities, labels).mean())
-
-
-def hits_of_examples(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """(S, ...): 1 where the most probable class is right (the lowest, if tied), else 0."""
     values, truth = require_labelled(probabilities, labels)
     return (values.argmax(-1) == truth).double()
 
 
-def nll(probabilities: Tensor, labels: Tensor) -> float:
+@MeanScore
+def nll(probabilities: Tensor, labels: Tensor) -> Tensor:
     """-mean log p_y in nats: the log of the averaged probability, floored at 1e-12.
 
     Never above the mean NLL of the single draws, ``expected_nll`` (Jensen).
     """
-    return float(nll_of_examples(probabilities, labels).mean())
-
-
-def nll_of_examples(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """(S, ...): -log p_y in nats, p_y floored at 1e-12."""
     values, truth = require_labelled(probabilities, labels)
     return _of_label(values.double(), truth).clamp_min(NLL_FLOOR).log().neg()
 
 
-def expected_nll(samples: Tensor, labels: Tensor) -> float:
+@MeanScore
+def expected_nll(samples: Tensor, labels: Tensor) -> Tensor:
     """-mean_d mean log p_dy in nats, from each draw's probabilities (D, S, ..., K): the likelihood term of the ELBO.
 
     Probabilities below 1.2e-38 count as that: probabilities in float32 end there. ``predictive.expected_nll`` works
     from the network's outputs and has no floor.
     """
-    return float(expected_nll_of_examples(samples, labels).mean())
-
-
-def expected_nll_of_examples(samples: Tensor, labels: Tensor) -> Tensor:
-    """(S, ...): -mean_d log p_dy in nats, p_dy floored at 1.2e-38."""
     values = require_samples(samples)
     truth = require_labels(labels, values.shape[1:])
     return _of_label(values, truth.expand(values.shape[:-1])).clamp_min(DRAW_FLOOR).log().neg().mean(0)
 
 
-def brier(probabilities: Tensor, labels: Tensor) -> float:
+@MeanScore
+def brier(probabilities: Tensor, labels: Tensor) -> Tensor:
     """The mean of sum_k (p_k - 1[k = y])^2, from 0 to 2 (Brier 1950).
 
     TensorFlow Probability leaves out the constant (``tfp_brier``); scikit-learn halves it for two classes.
     """
-    return float(brier_of_examples(probabilities, labels).mean())
-
-
-def brier_of_examples(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """(S, ...): sum_k (p_k - 1[k = y])^2."""
     values, truth = require_labelled(probabilities, labels)
     return (values.double() - F.one_hot(truth, values.shape[-1])).square().sum(-1)
 
 
-def tfp_brier(probabilities: Tensor, labels: Tensor) -> float:
+def tfp_brier(probabilities: Tensor, labels: Tensor) -> Estimate:
     """The mean of sum_k p_k^2 - 2 p_y, from -1 to 1: TensorFlow Probability's, which is ``brier`` - 1.
 
     Table 3 of the k-tied paper (Swiatkowski et al. 2020) prints this one: its -0.761 is a Brier score of 0.239.
     """
-    values, truth = require_labelled(probabilities, labels)
-    rows = values.double()
-    return float((rows.square().sum(-1) - 2 * _of_label(rows, truth)).mean())
+    loss = brier(probabilities, labels)
+    return Estimate(loss - 1, loss.error)
 
 
 def _of_label(values: Tensor, truth: Tensor) -> Tensor:

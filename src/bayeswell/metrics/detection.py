@@ -19,31 +19,25 @@ from .estimates import Estimate
 _RESAMPLES = 2000
 
 
-def auroc(inside: Tensor, outside: Tensor) -> float:
-    """P(outside > inside) + P(equal) / 2 of a random pair (Mann-Whitney): 1/2 if the score tells nothing."""
-    return estimate_auroc(inside, outside).value
+def auroc(inside: Tensor, outside: Tensor) -> Estimate:
+    """P(outside > inside) + P(equal) / 2 of a random pair (Mann-Whitney): 1/2 if the score tells nothing.
 
-
-def estimate_auroc(inside: Tensor, outside: Tensor) -> Estimate:
-    """``auroc`` with DeLong's standard error (1988): from the spread of each side's mean ranks in the other."""
+    DeLong's standard error (1988): from the spread of each side's mean ranks in the other.
+    """
     here, there = _scores(inside, outside)
     above = _share_below(here, there)  # of each outside input: the share of inside ones below it
     under = 1 - _share_below(there, here)
     return Estimate(float(above.mean()), _two_sample_error(under, above))
 
 
-def aupr(inside: Tensor, outside: Tensor) -> float:
+def aupr(inside: Tensor, outside: Tensor) -> Estimate:
     """Average precision with outside as the positive class: the mean over outside inputs of the precision at each.
 
     The precision at an input is that among all inputs with at least its score, so ties share theirs. It depends on how
     many inputs there are of each kind: m / (n + m) if the score tells nothing. With inside as the positive class
     ("AUPR-in") it is ``aupr(-outside, -inside)``.
-    """
-    return estimate_aupr(inside, outside).value
 
-
-def estimate_aupr(inside: Tensor, outside: Tensor) -> Estimate:
-    """``aupr`` with its standard error over examples, by the delta method with the numbers of inputs held fixed.
+    Its standard error over examples, by the delta method with the numbers of inputs held fixed.
 
     At a threshold x the precision is A / (A + B), A and B the numbers of outside and inside inputs from x upwards. An
     input moves the average precision by its own precision (outside only) and through A or B at all lower thresholds.
@@ -63,17 +57,13 @@ def estimate_aupr(inside: Tensor, outside: Tensor) -> Estimate:
     return Estimate(float(precision.mean()), _two_sample_error(through_b, precision + through_a))
 
 
-def fpr_at_recall(inside: Tensor, outside: Tensor, *, recall: float = 0.95) -> float:
+def fpr_at_recall(inside: Tensor, outside: Tensor, *, recall: float = 0.95) -> Estimate:
     """The share of outside inputs that pass as inside when the threshold lets ``recall`` of the inside ones pass.
 
     With 0.95 it is the "FPR95" of Liang et al. 2018 (ODIN): lower is better. The threshold is the lowest score that at
     least this share of the inside ones do not exceed; inputs at the threshold pass. Some papers swap the two sides.
-    """
-    return estimate_fpr_at_recall(inside, outside, recall=recall).value
 
-
-def estimate_fpr_at_recall(inside: Tensor, outside: Tensor, *, recall: float = 0.95) -> Estimate:
-    """``fpr_at_recall`` with its standard error over examples, by the bootstrap of both sides.
+    Its standard error over examples, by the bootstrap of both sides.
 
     The k-th smallest of n scores drawn again is the ceil(n U)-th smallest of the old ones, U ~ Beta(k, n-k+1): 2000
     resamples cost one draw each; of the outside side the exact binomial variance is taken.

@@ -7,10 +7,10 @@ other.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, Literal, ParamSpec, Self
 
 import torch
 from torch import Tensor
@@ -19,28 +19,54 @@ from ..errors import DataError, SettingError
 from .checks import require_numbers
 
 Over = Literal["examples", "seeds"]
+Given = ParamSpec("Given")
 _SUFFIXES: Mapping[str, str] = {"examples": "_error", "seeds": "_error_over_seeds"}
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A number, its standard error, and what the error is over; None where one example or seed tells nothing."""
+class Estimate(float):
+    """A number that knows its standard error, and what the error is over; None where one example or seed tells nothing.
 
-    value: float
+    It is the number: it adds, compares and prints with a format as any float does.
+    """
+
     error: float | None
-    over: Over = "examples"
+    over: Over
 
-    def __post_init__(self) -> None:
-        if self.over not in _SUFFIXES:
-            raise SettingError(f"Estimate: over = {self.over!r}; allowed: examples, seeds")
+    def __new__(cls, value: float, error: float | None, over: Over = "examples") -> Self:
+        if over not in _SUFFIXES:
+            raise SettingError(f"Estimate: over = {over!r}; allowed: examples, seeds")
+        made = super().__new__(cls, value)
+        made.error, made.over = error, over
+        return made
+
+    def __getnewargs__(self) -> tuple[float, float | None, Over]:  # type: ignore[override]
+        return float(self), self.error, self.over
+
+    @property
+    def value(self) -> float:
+        """The number alone."""
+        return float(self)
+
+    def __eq__(self, other: object) -> bool:
+        """Another estimate is equal with its error, a plain number by value."""
+        same = super().__eq__(other)
+        return same and (self.error, self.over) == (other.error, other.over) if isinstance(other, Estimate) else same
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = float.__hash__
+
+    def __repr__(self) -> str:
+        return f"Estimate({float(self)!r}, {self.error!r}, over={self.over!r})"
 
     def __str__(self) -> str:
         spread = "unknown" if self.error is None else f"{self.error:.2g}"
-        return f"{self.value:.4g} +- {spread} (over {self.over})"
+        return f"{self:.4g} +- {spread} (over {self.over})"
 
     def as_record(self, name: str) -> dict[str, float]:
         """``<name>``, and ``<name>_error`` (over examples) or ``<name>_error_over_seeds`` unless it is unknown."""
-        record = {name: self.value}
+        record = {name: float(self)}
         if self.error is not None:
             record[name + _SUFFIXES[self.over]] = self.error
         return record
@@ -52,8 +78,27 @@ def estimate_mean(values: Tensor) -> Estimate:
     Values of one example (places of an image) are not independent, so they are averaged first: all examples have
     equally many, and the mean stays the same.
     """
-    numbers = require_numbers("values", values)
-    return from_influence(float(numbers.mean()), numbers)
+    return mean_of(require_numbers("values", values))
+
+
+def mean_of(values: Tensor) -> Estimate:
+    """``estimate_mean`` of numbers that were looked at before."""
+    return from_influence(float(values.mean()), values)
+
+
+class MeanScore(Generic[Given]):
+    """A score that is a mean over examples: called, it gives the mean with its standard error.
+
+    ``of_examples`` takes the same and gives the number of each example, (S, ...).
+    """
+
+    def __init__(self, of_examples: Callable[Given, Tensor]) -> None:
+        self.of_examples = of_examples
+        functools.update_wrapper(self, of_examples)
+
+    def __call__(self, *given: Given.args, **named: Given.kwargs) -> Estimate:
+        """The mean over examples."""
+        return mean_of(self.of_examples(*given, **named))
 
 
 def from_influence(value: float, influence: Tensor) -> Estimate:

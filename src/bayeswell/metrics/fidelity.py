@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
 
 from ..errors import DataError
+from .checks import require_numbers
+from .estimates import Estimate, mean_of
 from .probabilities import require_probabilities
 
 
-def agreement(probabilities: Tensor, reference: Tensor) -> float:
+def agreement(probabilities: Tensor, reference: Tensor) -> Estimate:
     """The share of inputs (S, ..., K) whose most probable class is the reference's; of tied classes the lowest."""
     found, truth = _pair_of_probabilities(probabilities, reference)
-    return float((found.argmax(-1) == truth.argmax(-1)).double().mean())
+    return mean_of((found.argmax(-1) == truth.argmax(-1)).double())
 
 
-def total_variation(probabilities: Tensor, reference: Tensor) -> float:
+def total_variation(probabilities: Tensor, reference: Tensor) -> Estimate:
     """The mean over inputs of sum_k |p_k - r_k| / 2: 0 if all are equal, 1 if no class is shared."""
     found, truth = _pair_of_probabilities(probabilities, reference)
-    return float(0.5 * (found.double() - truth.double()).abs().sum(-1).mean())
+    return mean_of(0.5 * (found.double() - truth.double()).abs().sum(-1))
 
 
 def mean_error(mean: Tensor, reference_mean: Tensor, reference_std: Tensor) -> float:
@@ -60,15 +61,11 @@ def _pair_of_probabilities(probabilities: Tensor, reference: Tensor) -> tuple[Te
 
 def _matched(**tensors: Tensor) -> list[Tensor]:
     """All as float64 on the CPU; one shape, as (S,) against (S, 1) would silently become (S, S)."""
-    values = [tensor.detach().cpu().double() for tensor in tensors.values()]
+    values = [require_numbers(name, tensor) for name, tensor in tensors.items()]
     for name, value in zip(tensors, values, strict=True):
         if value.shape != values[-1].shape:
             last = list(tensors)[-1]
             raise DataError(f"{name}: shape {tuple(value.shape)}; {last} has shape {tuple(values[-1].shape)}")
-        if value.numel() == 0:
-            raise DataError(f"{name}: shape {tuple(value.shape)} holds no inputs")
-        if not bool(torch.isfinite(value).all()):
-            raise DataError(f"{name}: NaN or infinity; every number must be finite")
     return values
 
 

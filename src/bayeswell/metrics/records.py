@@ -1,7 +1,7 @@
 """Every number of a prediction at once, each with its standard error over test examples.
 
-``..._estimates`` give ``Estimate`` objects by name; ``..._record`` the same as plain numbers for JSON: ``<name>``, and
-``<name>_error`` where there is one (one example has none). ``over_seeds`` puts the records of several runs together.
+``flat_record`` makes of them plain numbers for JSON: ``<name>``, and ``<name>_error`` where there is one (one example
+has none). ``over_seeds`` puts the records of several runs together.
 """
 
 from __future__ import annotations
@@ -11,52 +11,29 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from ..errors import DataError
-from .calibration import estimate_classwise_ece, estimate_ece, estimate_mce
+from .calibration import classwise_ece, ece, mce
 from .checks import require_numbers
-from .classification import brier_of_examples, expected_nll_of_examples, hits_of_examples, nll_of_examples
-from .detection import estimate_aupr, estimate_auroc, estimate_fpr_at_recall
-from .estimates import Estimate, estimate_mean, flat_record
+from .classification import accuracy, brier, expected_nll, nll, tfp_brier
+from .detection import aupr, auroc, fpr_at_recall
+from .estimates import Estimate, estimate_mean
 from .probabilities import require_probabilities
 from .regression import (
-    estimate_calibration_error,
-    estimate_interval_coverage,
-    estimate_rmse,
-    expected_gaussian_nll_of_examples,
-    gaussian_crps_of_examples,
-    gaussian_nll_of_examples,
+    calibration_error,
+    expected_gaussian_nll,
+    gaussian_crps,
+    gaussian_nll,
     gaussian_pit,
-    mixture_crps_of_examples,
-    mixture_nll_of_examples,
+    interval_coverage,
+    mixture_crps,
+    mixture_nll,
     mixture_pit,
+    rmse,
 )
-from .selective import estimate_aurc
-from .uncertainty import entropy, least_confidence, mutual_information_of_examples, without_rounding
+from .selective import aurc
+from .uncertainty import entropy, least_confidence, without_rounding
+from .uncertainty import mutual_information as information_of
 
 COVERAGE_LEVELS = (0.5, 0.9, 0.95)
-
-
-def classification_record(
-    probabilities: Tensor,
-    labels: Tensor,
-    *,
-    samples: Tensor | None = None,
-    mutual_information: Tensor | None = None,
-    ood: Tensor | None = None,
-    ood_samples: Tensor | None = None,
-    ood_mutual_information: Tensor | None = None,
-) -> dict[str, float]:
-    """``classification_estimates`` as plain numbers."""
-    return flat_record(
-        classification_estimates(
-            probabilities,
-            labels,
-            samples=samples,
-            mutual_information=mutual_information,
-            ood=ood,
-            ood_samples=ood_samples,
-            ood_mutual_information=ood_mutual_information,
-        )
-    )
 
 
 def classification_estimates(
@@ -79,25 +56,24 @@ def classification_estimates(
       information where it is known of both sides.
     """
     values = require_probabilities(probabilities)
-    hits = hits_of_examples(values, labels)
-    loss = estimate_mean(brier_of_examples(values, labels))
+    hits = accuracy.of_examples(values, labels)
     uncertainty = entropy(values.double())
     found = {
         "accuracy": estimate_mean(hits),
-        "nll": estimate_mean(nll_of_examples(values, labels)),
-        "brier": loss,
-        "tfp_brier": Estimate(loss.value - 1, loss.error),
-        "ece": estimate_ece(values, labels),
-        "ece_20": estimate_ece(values, labels, bins=20),
-        "ece_quantile": estimate_ece(values, labels, binning="quantile"),
-        "ece_classwise": estimate_classwise_ece(values, labels),
-        "mce": estimate_mce(values, labels),
+        "nll": nll(values, labels),
+        "brier": brier(values, labels),
+        "tfp_brier": tfp_brier(values, labels),
+        "ece": ece(values, labels),
+        "ece_20": ece(values, labels, bins=20),
+        "ece_quantile": ece(values, labels, binning="quantile"),
+        "ece_classwise": classwise_ece(values, labels),
+        "mce": mce(values, labels),
         "predictive_entropy": estimate_mean(uncertainty),
-        "aurc": estimate_aurc(1 - hits, least_confidence(values)),
+        "aurc": aurc(1 - hits, least_confidence(values)),
     }
     if samples is not None:
         _require_draws_of("samples", samples, values)
-        found["expected_nll"] = estimate_mean(expected_nll_of_examples(samples, labels))
+        found["expected_nll"] = expected_nll(samples, labels)
     information = _information("mutual_information", values, samples, mutual_information)
     if information is not None:
         found["expected_entropy"] = estimate_mean(uncertainty - information)
@@ -146,22 +122,10 @@ def ood_estimates(
             scores["mutual_information"] = (inside, outside)
     for name, (inside_scores, outside_scores) in scores.items():
         pair = _of_inputs(inside_scores), _of_inputs(outside_scores)
-        found[f"auroc_{name}"] = estimate_auroc(*pair)
-        found[f"aupr_{name}"] = estimate_aupr(*pair)
-        found[f"fpr95_{name}"] = estimate_fpr_at_recall(*pair)
+        found[f"auroc_{name}"] = auroc(*pair)
+        found[f"aupr_{name}"] = aupr(*pair)
+        found[f"fpr95_{name}"] = fpr_at_recall(*pair)
     return found
-
-
-def regression_record(
-    mean: Tensor,
-    variance: Tensor,
-    targets: Tensor,
-    *,
-    samples: Tensor | None = None,
-    noise_variance: Tensor | None = None,
-) -> dict[str, float]:
-    """``regression_estimates`` as plain numbers."""
-    return flat_record(regression_estimates(mean, variance, targets, samples=samples, noise_variance=noise_variance))
 
 
 def regression_estimates(
@@ -181,9 +145,9 @@ def regression_estimates(
       mixture_calibration_error.
     """
     found = {
-        "rmse": estimate_rmse(mean, targets),
-        "nll": estimate_mean(gaussian_nll_of_examples(mean, variance, targets)),
-        "crps": estimate_mean(gaussian_crps_of_examples(mean, variance, targets)),
+        "rmse": rmse(mean, targets),
+        "nll": gaussian_nll(mean, variance, targets),
+        "crps": gaussian_crps(mean, variance, targets),
         **_calibration("", gaussian_pit(mean, variance, targets)),
     }
     if (samples is None) != (noise_variance is None):
@@ -192,17 +156,17 @@ def regression_estimates(
     if samples is not None and noise_variance is not None:
         mixture = samples, noise_variance, targets
         found |= {
-            "expected_nll": estimate_mean(expected_gaussian_nll_of_examples(*mixture)),
-            "mixture_nll": estimate_mean(mixture_nll_of_examples(*mixture)),
-            "mixture_crps": estimate_mean(mixture_crps_of_examples(*mixture)),
+            "expected_nll": expected_gaussian_nll(*mixture),
+            "mixture_nll": mixture_nll(*mixture),
+            "mixture_crps": mixture_crps(*mixture),
             **_calibration("mixture_", mixture_pit(*mixture)),
         }
     return found
 
 
 def _calibration(prefix: str, pit: Tensor) -> Mapping[str, Estimate]:
-    coverage = {f"{prefix}coverage_{round(100 * q)}": estimate_interval_coverage(pit, q) for q in COVERAGE_LEVELS}
-    return coverage | {f"{prefix}calibration_error": estimate_calibration_error(pit)}
+    coverage = {f"{prefix}coverage_{round(100 * q)}": interval_coverage(pit, q) for q in COVERAGE_LEVELS}
+    return coverage | {f"{prefix}calibration_error": calibration_error(pit)}
 
 
 def _information(name: str, probabilities: Tensor, samples: Tensor | None, given: Tensor | None) -> Tensor | None:
@@ -216,7 +180,7 @@ def _information(name: str, probabilities: Tensor, samples: Tensor | None, given
     if samples is None:
         return None
     _require_draws_of(name.replace("mutual_information", "samples"), samples, probabilities)
-    return mutual_information_of_examples(samples)
+    return information_of.of_examples(samples)
 
 
 def _require_draws_of(name: str, samples: Tensor, probabilities: Tensor) -> None:

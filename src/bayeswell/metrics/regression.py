@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..errors import DataError, require_between
 from .checks import require_numbers, require_tensor
-from .estimates import Estimate, estimate_mean, from_influence
+from .estimates import Estimate, MeanScore, from_influence, mean_of
 
 CALIBRATION_LEVELS = tuple(number / 20 for number in range(1, 20))
 """0.05, 0.10, ..., 0.95."""
@@ -24,87 +24,65 @@ _AT_ONCE = 2**21
 """How many numbers the CRPS of a mixture works on together: bounds its memory."""
 
 
-def rmse(predictions: Tensor, targets: Tensor) -> float:
-    """sqrt(mean (y - prediction)^2), over examples and outputs."""
-    return estimate_rmse(predictions, targets).value
+def rmse(predictions: Tensor, targets: Tensor) -> Estimate:
+    """sqrt(mean (y - prediction)^2), over examples and outputs.
 
-
-def estimate_rmse(predictions: Tensor, targets: Tensor) -> Estimate:
-    """``rmse`` with its standard error over examples: that of the mean square over 2 rmse (delta method)."""
+    Its standard error over examples: that of the mean square over 2 rmse (delta method).
+    """
     values, truth = _match("predictions", predictions, targets)
-    square = estimate_mean((truth - values).square())
+    square = mean_of((truth - values).square())
     root = math.sqrt(square.value)
     if root == 0 or square.error is None:
         return Estimate(root, square.error)
     return Estimate(root, square.error / (2 * root))
 
 
-def gaussian_nll(mean: Tensor, variance: Tensor, targets: Tensor) -> float:
+@MeanScore
+def gaussian_nll(mean: Tensor, variance: Tensor, targets: Tensor) -> Tensor:
     """-log N(y; mean, variance) in nats per example, with its normaliser, summed over the outputs.
 
     With the mean and variance of a posterior predictive this scores the Gaussian of the same two moments,
     not the mixture itself (``mixture_nll``).
     """
-    return float(gaussian_nll_of_examples(mean, variance, targets).mean())
-
-
-def gaussian_nll_of_examples(mean: Tensor, variance: Tensor, targets: Tensor) -> Tensor:
-    """(S,): -log N(y; mean, variance), summed over the outputs."""
     centre, spread, truth = _gaussian(mean, variance, targets)
     return -_log_density(centre, spread, truth)
 
 
-def mixture_nll(means: Tensor, variances: Tensor, targets: Tensor) -> float:
+@MeanScore
+def mixture_nll(means: Tensor, variances: Tensor, targets: Tensor) -> Tensor:
     """-log mean_d prod_c N(y_c; mean_dc, variance_dc) in nats per example: the NLL of the posterior predictive.
 
     Never above ``expected_gaussian_nll`` (Jensen).
     """
-    return float(mixture_nll_of_examples(means, variances, targets).mean())
-
-
-def mixture_nll_of_examples(means: Tensor, variances: Tensor, targets: Tensor) -> Tensor:
-    """(S,): -log mean_d prod_c N(y_c; mean_dc, variance_dc)."""
     logs = _draw_log_densities(means, variances, targets)
     return math.log(len(logs)) - logs.logsumexp(0)
 
 
-def expected_gaussian_nll(means: Tensor, variances: Tensor, targets: Tensor) -> float:
+@MeanScore
+def expected_gaussian_nll(means: Tensor, variances: Tensor, targets: Tensor) -> Tensor:
     """-mean_d log N(y; mean_d, variance_d) in nats per example: the likelihood term of the ELBO."""
-    return float(expected_gaussian_nll_of_examples(means, variances, targets).mean())
-
-
-def expected_gaussian_nll_of_examples(means: Tensor, variances: Tensor, targets: Tensor) -> Tensor:
-    """(S,): -mean_d log N(y; mean_d, variance_d), summed over the outputs."""
     return -_draw_log_densities(means, variances, targets).mean(0)
 
 
-def gaussian_crps(mean: Tensor, variance: Tensor, targets: Tensor) -> float:
+@MeanScore
+def gaussian_crps(mean: Tensor, variance: Tensor, targets: Tensor) -> Tensor:
     """Continuous ranked probability score of a Gaussian, in the units of y: the mean over examples and outputs.
 
     int (F(x) - 1[x >= y])^2 dx = std (z (2 Phi(z) - 1) + 2 phi(z) - 1/sqrt(pi)), z = (y - mean) / std (Gneiting &
     Raftery 2007). A variance of 0 gives |y - mean|.
     """
-    return float(gaussian_crps_of_examples(mean, variance, targets).mean())
-
-
-def gaussian_crps_of_examples(mean: Tensor, variance: Tensor, targets: Tensor) -> Tensor:
-    """The CRPS of a Gaussian for each target, with the targets' shape."""
     centre, spread, truth = _gaussian(mean, variance, targets, zero_allowed=True)
     return _expected_distance(truth - centre, spread) - (spread / math.pi).sqrt()
 
 
-def mixture_crps(means: Tensor, variances: Tensor, targets: Tensor) -> float:
+@MeanScore
+def mixture_crps(means: Tensor, variances: Tensor, targets: Tensor) -> Tensor:
     """CRPS of the mixture over draws, in the units of y: the mean over examples and outputs.
 
     E|Y - y| - E|Y - Y'| / 2 with Y, Y' from the mixture, in closed form for Gaussians (Grimit et al. 2006). Variances
     of 0 are allowed: the draws are then samples of y itself. The mixture of these D draws is scored as it stands; more
     draws score lower on average, by a term in 1/D. Costs D^2 / 2 terms for each target.
     """
-    return float(mixture_crps_of_examples(means, variances, targets).mean())
-
-
-def mixture_crps_of_examples(means: Tensor, variances: Tensor, targets: Tensor) -> Tensor:
-    """The CRPS of the mixture for each target, with the targets' shape."""
     centres, spreads, truth = _mixture(means, variances, targets, zero_allowed=True)
     draws = len(centres)
     parts = []
@@ -135,32 +113,24 @@ def mixture_pit(means: Tensor, variances: Tensor, targets: Tensor) -> Tensor:
     return result
 
 
-def interval_coverage(pit: Tensor, level: float) -> float:
+def interval_coverage(pit: Tensor, level: float) -> Estimate:
     """The share of targets inside the central interval of this level, which leaves (1 - level) / 2 on each side.
 
     Calibrated predictions have ``level``. From ``gaussian_pit`` or ``mixture_pit``.
     """
-    return estimate_interval_coverage(pit, level).value
-
-
-def estimate_interval_coverage(pit: Tensor, level: float) -> Estimate:
-    """``interval_coverage`` with its standard error over examples."""
     require_between("interval_coverage", "level", level, 0, 1, open_low=True, open_high=True)
     # In this form the edges of Gaussian intervals are the same on both sides.
-    return estimate_mean(((_require_pit(pit) - 0.5).abs() <= level / 2).double())
+    return mean_of(((_require_pit(pit) - 0.5).abs() <= level / 2).double())
 
 
-def calibration_error(pit: Tensor, *, levels: Sequence[float] = CALIBRATION_LEVELS) -> float:
+def calibration_error(pit: Tensor, *, levels: Sequence[float] = CALIBRATION_LEVELS) -> Estimate:
     """The mean over levels q of |share of targets at or below their predicted q-quantile - q|; 0.05 to 0.95 by default.
 
     Kuleshov et al. 2018 with absolute instead of squared differences. Of quantiles, not of central intervals: those
     do not notice predictions that are all too high (PIT uniform on [0, 1/2]).
+
+    Its standard error over examples, by the delta method.
     """
-    return estimate_calibration_error(pit, levels=levels).value
-
-
-def estimate_calibration_error(pit: Tensor, *, levels: Sequence[float] = CALIBRATION_LEVELS) -> Estimate:
-    """``calibration_error`` with its standard error over examples, by the delta method."""
     values = _require_pit(pit)
     if not levels:
         raise DataError("calibration_error: no levels; it takes at least one number in (0, 1)")

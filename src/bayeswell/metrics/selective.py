@@ -33,17 +33,13 @@ def risk_coverage(losses: Tensor, scores: Tensor) -> RiskCoverage:
     return RiskCoverage(ordered.places / len(ordered.places), ordered.risk)
 
 
-def aurc(losses: Tensor, scores: Tensor) -> float:
+def aurc(losses: Tensor, scores: Tensor) -> Estimate:
     """The area under the risk-coverage curve: mean_k of the mean loss of the k surest (Geifman & El-Yaniv 2017).
 
     With m errors in n and a perfect ranking it is (1/n) sum_{j=1..m} j / (n - m + j); with scores that are all equal,
     the mean loss.
-    """
-    return estimate_aurc(losses, scores).value
 
-
-def estimate_aurc(losses: Tensor, scores: Tensor) -> Estimate:
-    """``aurc`` with its standard error over examples, by the delta method.
+    Its standard error over examples, by the delta method.
 
     The AURC is E[-l log F(s)], F the distribution of scores, so an example moves it by its own loss and by its share
     in F: influence_i = -l_i log F(s_i) - E_j[l_j 1[s_j >= s_i] / F(s_j)].

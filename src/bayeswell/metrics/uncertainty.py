@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .estimates import Estimate, MeanScore, mean_of
 from .probabilities import require_probabilities, require_samples
 
 _ROUNDING = 1e-12
@@ -25,26 +26,22 @@ def least_confidence(probabilities: Tensor) -> Tensor:
     return 1 - require_probabilities(probabilities).double().amax(-1)
 
 
-def predictive_entropy(probabilities: Tensor) -> float:
+def predictive_entropy(probabilities: Tensor) -> Estimate:
     """The mean over examples of H[p], from the averaged probabilities (S, ..., K)."""
-    return float(entropy(require_probabilities(probabilities).double()).mean())
+    return mean_of(entropy(require_probabilities(probabilities).double()))
 
 
-def expected_entropy(samples: Tensor) -> float:
+def expected_entropy(samples: Tensor) -> Estimate:
     """The mean over draws and examples of H[p_d], from each draw's probabilities (D, S, ..., K)."""
-    return float(entropy(require_samples(samples)).mean())
+    return mean_of(entropy(require_samples(samples)).mean(0))
 
 
-def mutual_information(samples: Tensor) -> float:
+@MeanScore
+def mutual_information(samples: Tensor) -> Tensor:
     """The mean over examples of H[mean_d p_d] - mean_d H[p_d], from (D, S, ..., K).
 
     Lies between 0 (all draws agree) and log D.
     """
-    return float(mutual_information_of_examples(samples).mean())
-
-
-def mutual_information_of_examples(samples: Tensor) -> Tensor:
-    """(D, S, ..., K) -> (S, ...): H[mean_d p_d] - mean_d H[p_d] of each example."""
     values = require_samples(samples)
     return without_rounding(entropy(values.mean(0)) - entropy(values).mean(0))
 

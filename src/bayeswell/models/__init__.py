@@ -1,6 +1,5 @@
 """Plain networks that know nothing of Bayes, by name; and any network made of torch's own layers as plain data."""
 
-from .contracts import ACTIVATIONS, ModelPart
 from .dense import MLP, SmallMLP
 from .densenet import DenseNet161
 from .description import build_network, describe_network
@@ -8,6 +7,7 @@ from .lenet import CNN, LeNet5, LeNetHWA, LeNetWide
 from .preresnet import PreactResNet18, PreResNet164, ResNetTFP, WideResNet
 from .recurrent import LSTM
 from .resnet import ResNet10, ResNet18, ResNet152
+from .settings import ACTIVATIONS, ModelPart
 from .vgg import VGG
 from .zoo import MODELS, build_model, default_model
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from .contracts import ACTIVATIONS
+from .settings import ACTIVATIONS
 
 Block = Callable[[int, int, int], "tuple[nn.Module, int]"]
 """(channels in, width, stride) -> the block and its channels out."""

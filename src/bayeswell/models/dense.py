@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import nn
 
 from .blocks import named
-from .contracts import ACTIVATIONS, check_settings, numbers
+from .settings import ACTIVATIONS, check_settings, numbers
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from .blocks import conv, head, named, norm_act, stem
-from .contracts import check_settings, image
+from .settings import ImageModel, Shape
 
 _COUNTS = (6, 12, 36, 24)
 _BOTTLENECK = 4
@@ -28,7 +27,7 @@ class Appended(nn.Module):
 
 
 @dataclass(frozen=True)
-class DenseNet161:
+class DenseNet161(ImageModel):
     """Four dense blocks of 6, 12, 36 and 24 layers, for images like ImageNet's.
 
     ``width`` is the growth rate: the channels that each layer adds. ``stem`` as in ``resnet10``.
@@ -38,18 +37,13 @@ class DenseNet161:
     activation: str = "relu"
     stem: str = "large"
 
-    name: ClassVar[str] = "densenet161"
-    paper: ClassVar[str] = "Huang et al. 2017; Nguyen et al. 2023"
+    name = "densenet161"
+    paper = "Huang et al. 2017; Nguyen et al. 2023"
+    least = 8
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-    def build(self, input_shape: tuple[int, ...], outputs: int, *, vocabulary: int | None = None) -> nn.Module:
-        """The network."""
-        least = 8 if self.stem == "small" else 32
-        channels, _, _ = image(self, input_shape, outputs, vocabulary, least)
+    def network(self, shape: Shape, outputs: int) -> nn.Module:
         width = 2 * self.width
-        layers: dict[str, nn.Module] = {"stem": stem(self.stem, channels, width, self.activation)}
+        layers: dict[str, nn.Module] = {"stem": stem(self.stem, shape[0], width, self.activation)}
         for index, count in enumerate(_COUNTS):
             block = nn.Sequential()
             for _ in range(count):

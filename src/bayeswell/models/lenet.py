@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import nn
 
 from .blocks import conv, named
-from .contracts import ACTIVATIONS, check_settings, image
+from .settings import ACTIVATIONS, ImageModel, Shape
 
 _FULL = 32
 
 
-def _two_and_two(
-    shape: tuple[int, int, int], outputs: int, w: int, activation: str, *, kernel: int, dense: int
-) -> nn.Module:
+def _two_and_two(shape: Shape, outputs: int, w: int, activation: str, *, kernel: int, dense: int) -> nn.Module:
     """Two convolutions of w and 2 w channels that keep the size, each with pooling; two dense layers."""
     (channels, height, width), act = shape, ACTIVATIONS[activation]
     return named(
@@ -27,26 +24,21 @@ def _two_and_two(
 
 
 @dataclass(frozen=True)
-class CNN:
+class CNN(ImageModel):
     """Two 3x3 convolutions and two dense layers: for small images, 8x8 digits and upward."""
 
     width: int = 16
     activation: str = "relu"
 
-    name: ClassVar[str] = "cnn"
-    paper: ClassVar[str] = "LeCun et al. 1998"
+    name = "cnn"
+    paper = "LeCun et al. 1998"
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-    def build(self, input_shape: tuple[int, ...], outputs: int, *, vocabulary: int | None = None) -> nn.Module:
-        """The network."""
-        shape = image(self, input_shape, outputs, vocabulary, 4)
+    def network(self, shape: Shape, outputs: int) -> nn.Module:
         return _two_and_two(shape, outputs, self.width, self.activation, kernel=3, dense=4 * self.width)
 
 
 @dataclass(frozen=True)
-class LeNet5:
+class LeNet5(ImageModel):
     """Two 5x5 convolutions without padding and three dense layers, in their present-day form.
 
     Smaller images are padded with zeros to 32x32 (28x28 by 2 on each side), so that 400 features are left as in
@@ -56,15 +48,12 @@ class LeNet5:
     width: int = 6
     activation: str = "relu"
 
-    name: ClassVar[str] = "lenet5"
-    paper: ClassVar[str] = "LeCun et al. 1998; Book 2020"
+    name = "lenet5"
+    paper = "LeCun et al. 1998; Book 2020"
+    least = 16
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-    def build(self, input_shape: tuple[int, ...], outputs: int, *, vocabulary: int | None = None) -> nn.Module:
-        """The network."""
-        channels, height, width = image(self, input_shape, outputs, vocabulary, 16)
+    def network(self, shape: Shape, outputs: int) -> nn.Module:
+        channels, height, width = shape
         rows, columns = max(0, _FULL - height), max(0, _FULL - width)
         pad = nn.ZeroPad2d((columns // 2, columns - columns // 2, rows // 2, rows - rows // 2))
         left = [((side - 4) // 2 - 4) // 2 for side in (height + rows, width + columns)]
@@ -81,7 +70,7 @@ class LeNet5:
 
 
 @dataclass(frozen=True)
-class LeNetWide:
+class LeNetWide(ImageModel):
     """Two wide 5x5 convolutions and two dense layers, the "LeNet" of the k-tied paper.
 
     ``width`` is the channels of the first layer; the others are 2 and 16 times as wide.
@@ -90,20 +79,15 @@ class LeNetWide:
     width: int = 32
     activation: str = "relu"
 
-    name: ClassVar[str] = "lenet_wide"
-    paper: ClassVar[str] = "Swiatkowski et al. 2020"
+    name = "lenet_wide"
+    paper = "Swiatkowski et al. 2020"
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-    def build(self, input_shape: tuple[int, ...], outputs: int, *, vocabulary: int | None = None) -> nn.Module:
-        """The network."""
-        shape = image(self, input_shape, outputs, vocabulary, 4)
+    def network(self, shape: Shape, outputs: int) -> nn.Module:
         return _two_and_two(shape, outputs, self.width, self.activation, kernel=5, dense=16 * self.width)
 
 
 @dataclass(frozen=True)
-class LeNetHWA:
+class LeNetHWA(ImageModel):
     """Three 5x5 convolutions and two dense layers, the "LeNet-5" of the HWA paper.
 
     Pooling rounds up, as in the TensorFlow code that the paper follows. ``width`` as in ``lenet5``.
@@ -112,15 +96,11 @@ class LeNetHWA:
     width: int = 6
     activation: str = "relu"
 
-    name: ClassVar[str] = "lenet_hwa"
-    paper: ClassVar[str] = "Hyperparameters Weight Averaging (HWA)"
+    name = "lenet_hwa"
+    paper = "Hyperparameters Weight Averaging (HWA)"
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-    def build(self, input_shape: tuple[int, ...], outputs: int, *, vocabulary: int | None = None) -> nn.Module:
-        """The network."""
-        channels, height, width = image(self, input_shape, outputs, vocabulary, 4)
+    def network(self, shape: Shape, outputs: int) -> nn.Module:
+        channels, height, width = shape
         w, act = self.width, ACTIVATIONS[self.activation]
         second = max(1, 16 * w // 6)
         return named(

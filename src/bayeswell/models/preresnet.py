@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import nn
 
 from .blocks import PreActivated, conv, head, named, norm_act, stages
-from .contracts import check_settings, image, require_depth
+from .settings import ImageModel, Shape, require_depth
 
 _EXPANSION = 4
 
@@ -48,7 +47,7 @@ def _four_stages(
 
 
 @dataclass(frozen=True)
-class PreactResNet18:
+class PreactResNet18(ImageModel):
     """Four stages of two pre-activation blocks, softplus, mean over the image at the end.
 
     ``width`` is the channels of the first stage.
@@ -57,20 +56,16 @@ class PreactResNet18:
     width: int = 64
     activation: str = "softplus"
 
-    name: ClassVar[str] = "preact_resnet18"
-    paper: ClassVar[str] = "He et al. 2016b; Unlu & Aitchison 2021"
+    name = "preact_resnet18"
+    paper = "He et al. 2016b; Unlu & Aitchison 2021"
+    least = 8
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-    def build(self, input_shape: tuple[int, ...], outputs: int, *, vocabulary: int | None = None) -> nn.Module:
-        """The network."""
-        channels, _, _ = image(self, input_shape, outputs, vocabulary, 8)
-        return _four_stages(channels, self.width, outputs, self.activation, blocks=2)
+    def network(self, shape: Shape, outputs: int) -> nn.Module:
+        return _four_stages(shape[0], self.width, outputs, self.activation, blocks=2)
 
 
 @dataclass(frozen=True)
-class ResNetTFP:
+class ResNetTFP(ImageModel):
     """TensorFlow Probability's residual network, the "ResNet-18" of the k-tied paper.
 
     Four pre-activation blocks in all, each with a projection; convolutions have biases. ``width`` is the channels of
@@ -80,20 +75,16 @@ class ResNetTFP:
     width: int = 64
     activation: str = "relu"
 
-    name: ClassVar[str] = "resnet_tfp"
-    paper: ClassVar[str] = "Swiatkowski et al. 2020"
+    name = "resnet_tfp"
+    paper = "Swiatkowski et al. 2020"
+    least = 8
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-    def build(self, input_shape: tuple[int, ...], outputs: int, *, vocabulary: int | None = None) -> nn.Module:
-        """The network."""
-        channels, _, _ = image(self, input_shape, outputs, vocabulary, 8)
-        return _four_stages(channels, self.width, outputs, self.activation, blocks=1, bias=True, project=True)
+    def network(self, shape: Shape, outputs: int) -> nn.Module:
+        return _four_stages(shape[0], self.width, outputs, self.activation, blocks=1, bias=True, project=True)
 
 
 @dataclass(frozen=True)
-class PreResNet164:
+class PreResNet164(ImageModel):
     """Three stages of 18 pre-activation bottleneck blocks.
 
     ``depth`` is 9 n + 2 for n blocks a stage; ``width`` the inner channels of the first stage.
@@ -103,19 +94,17 @@ class PreResNet164:
     activation: str = "relu"
     depth: int = 164
 
-    name: ClassVar[str] = "preresnet164"
-    paper: ClassVar[str] = "He et al. 2016b; Nguyen et al. 2023"
+    name = "preresnet164"
+    paper = "He et al. 2016b; Nguyen et al. 2023"
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        super().__post_init__()
         require_depth(self, 3, 2)
 
-    def build(self, input_shape: tuple[int, ...], outputs: int, *, vocabulary: int | None = None) -> nn.Module:
-        """The network."""
-        channels, _, _ = image(self, input_shape, outputs, vocabulary, 4)
+    def network(self, shape: Shape, outputs: int) -> nn.Module:
         w, count = self.width, require_depth(self, 3, 2)
         body, last = stages(self._block, w, (w, 2 * w, 4 * w), (count,) * 3)
-        return _network(channels, w, body, last, outputs, self.activation)
+        return _network(shape[0], w, body, last, outputs, self.activation)
 
     def _block(self, channels: int, width: int, stride: int) -> tuple[nn.Module, int]:
         out = _EXPANSION * width
@@ -130,7 +119,7 @@ class PreResNet164:
 
 
 @dataclass(frozen=True)
-class WideResNet:
+class WideResNet(ImageModel):
     """Three stages of four wide pre-activation blocks.
 
     ``width`` is the channels of the first stage: 160 is 10 times the usual 16. ``depth`` is 6 n + 4 for n blocks a
@@ -142,20 +131,18 @@ class WideResNet:
     depth: int = 28
     dropout: float = 0.0
 
-    name: ClassVar[str] = "wide_resnet28_10"
-    paper: ClassVar[str] = "Zagoruyko & Komodakis 2016; Nguyen et al. 2023"
+    name = "wide_resnet28_10"
+    paper = "Zagoruyko & Komodakis 2016; Nguyen et al. 2023"
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        super().__post_init__()
         require_depth(self, 2, 4)
 
-    def build(self, input_shape: tuple[int, ...], outputs: int, *, vocabulary: int | None = None) -> nn.Module:
-        """The network."""
-        channels, _, _ = image(self, input_shape, outputs, vocabulary, 4)
+    def network(self, shape: Shape, outputs: int) -> nn.Module:
         w, count = self.width, require_depth(self, 2, 4)
         start = min(16, w)
         body, last = stages(
             lambda c, width, stride: _basic(c, width, stride, self.activation, dropout=self.dropout),
             start, (w, 2 * w, 4 * w), (count,) * 3,
         )  # fmt: skip
-        return _network(channels, start, body, last, outputs, self.activation)
+        return _network(shape[0], start, body, last, outputs, self.activation)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from .contracts import check_settings, tokens
+from .settings import check_settings, tokens
 
 
 class LastState(nn.Module):

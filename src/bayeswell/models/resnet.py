@@ -8,13 +8,13 @@ from typing import ClassVar
 from torch import nn
 
 from .blocks import Residual, conv_norm, head, named, stages, stem
-from .contracts import ACTIVATIONS, check_settings, image
+from .settings import ACTIVATIONS, ImageModel, Shape
 
 _EXPANSION = 4
 
 
 @dataclass(frozen=True)
-class ResNet10:
+class ResNet10(ImageModel):
     """Four stages of one residual block; ``width`` is the channels of the first stage.
 
     ``stem`` "small" is a 3x3 convolution for images like CIFAR's, "large" the 7x7 and pooling for ImageNet.
@@ -24,20 +24,15 @@ class ResNet10:
     activation: str = "relu"
     stem: str = "small"
 
-    name: ClassVar[str] = "resnet10"
-    paper: ClassVar[str] = "He et al. 2016a; Nguyen et al. 2023"
+    name = "resnet10"
+    paper = "He et al. 2016a; Nguyen et al. 2023"
+    least = 8
     counts: ClassVar[tuple[int, ...]] = (1, 1, 1, 1)
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-    def build(self, input_shape: tuple[int, ...], outputs: int, *, vocabulary: int | None = None) -> nn.Module:
-        """The network."""
-        least = 8 if self.stem == "small" else 32
-        channels, _, _ = image(self, input_shape, outputs, vocabulary, least)
+    def network(self, shape: Shape, outputs: int) -> nn.Module:
         widths = (self.width, 2 * self.width, 4 * self.width, 8 * self.width)
         body, last = stages(self._block, self.width, widths, self.counts)
-        return named(stem=stem(self.stem, channels, self.width, self.activation), body=body, head=head(last, outputs))
+        return named(stem=stem(self.stem, shape[0], self.width, self.activation), body=body, head=head(last, outputs))
 
     def _block(self, channels: int, width: int, stride: int) -> tuple[nn.Module, int]:
         act = ACTIVATIONS[self.activation]
@@ -52,8 +47,8 @@ class ResNet18(ResNet10):
     ``stem`` as in ``resnet10``.
     """
 
-    name: ClassVar[str] = "resnet18"
-    counts: ClassVar[tuple[int, ...]] = (2, 2, 2, 2)
+    name = "resnet18"
+    counts = (2, 2, 2, 2)
 
 
 @dataclass(frozen=True)
@@ -62,8 +57,8 @@ class ResNet152(ResNet10):
 
     stem: str = "large"
 
-    name: ClassVar[str] = "resnet152"
-    counts: ClassVar[tuple[int, ...]] = (3, 8, 36, 3)
+    name = "resnet152"
+    counts = (3, 8, 36, 3)
 
     def _block(self, channels: int, width: int, stride: int) -> tuple[nn.Module, int]:
         act, out = ACTIVATIONS[self.activation], _EXPANSION * width

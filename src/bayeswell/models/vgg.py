@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import nn
 
 from .blocks import conv_norm, named
-from .contracts import ACTIVATIONS, check_settings, image
+from .settings import ACTIVATIONS, ImageModel, Shape
 
 
 @dataclass(frozen=True)
-class VGG:
+class VGG(ImageModel):
     """Five blocks of two 3x3 convolutions with batch normalisation, and one dense layer.
 
     11 layers with weights. Pooling rounds up, so that images may be smaller than 32x32. ``width`` is the channels
@@ -22,15 +21,11 @@ class VGG:
     width: int = 64
     activation: str = "relu"
 
-    name: ClassVar[str] = "vgg"
-    paper: ClassVar[str] = "Simonyan & Zisserman 2015; Hyperparameters Weight Averaging (HWA)"
+    name = "vgg"
+    paper = "Simonyan & Zisserman 2015; Hyperparameters Weight Averaging (HWA)"
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-    def build(self, input_shape: tuple[int, ...], outputs: int, *, vocabulary: int | None = None) -> nn.Module:
-        """The network."""
-        channels, height, width = image(self, input_shape, outputs, vocabulary, 4)
+    def network(self, shape: Shape, outputs: int) -> nn.Module:
+        channels, height, width = shape
         layers: dict[str, nn.Module] = {}
         for index, out in enumerate(self.width * times for times in (1, 2, 4, 8, 8)):
             block = nn.Sequential()

@@ -8,13 +8,13 @@ from typing import Any
 from torch import nn
 
 from ..registry import Registry, settings_of
-from .contracts import ModelPart
 from .dense import MLP, SmallMLP
 from .densenet import DenseNet161
 from .lenet import CNN, LeNet5, LeNetHWA, LeNetWide
 from .preresnet import PreactResNet18, PreResNet164, ResNetTFP, WideResNet
 from .recurrent import LSTM
 from .resnet import ResNet10, ResNet18, ResNet152
+from .settings import ModelPart
 from .vgg import VGG
 
 MODELS: Registry[ModelPart] = Registry(

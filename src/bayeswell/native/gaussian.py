@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from . import library
+from .library import call
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Precision:
 def normals(key: int, size: int) -> Tensor:
     """(size,) standard normal numbers, a function of the 64-bit key alone."""
     out = torch.empty(size, dtype=torch.float32, device="cpu")
-    library.call("normals", size, key, out)
+    call("normals", size, key, out)
     return out
 
 
@@ -43,7 +43,7 @@ def fresh_draws(form: int, keys: Tensor, mean: Tensor, state: Tensor) -> Tensor:
     """(keys, P): mean + std * normals(key) for each of the 64-bit keys (int64), in one pass over means and stds."""
     size = mean.numel()
     out = mean.new_empty(len(keys), -(-size // _ALIGNED) * _ALIGNED)[:, :size]
-    library.call("fresh_draws", size, form, keys, len(keys), mean, state, out, out.stride(0))
+    call("fresh_draws", size, form, keys, len(keys), mean, state, out, out.stride(0))
     return out
 
 
@@ -52,7 +52,7 @@ def draw_and_kl(
 ) -> tuple[Tensor | None, float]:
     """w = m + s noise (None without noise), and sum [h (m^2 + s^2) / 2 - log s]."""
     weights = None if noise is None else torch.empty_like(mean)
-    return weights, library.call("draw_and_kl", mean.numel(), form, mean, state, noise, *precision.given(), weights)
+    return weights, call("draw_and_kl", mean.numel(), form, mean, state, noise, *precision.given(), weights)
 
 
 def slopes(
@@ -67,45 +67,45 @@ def slopes(
     """The gradients of mean and state for ``draw_and_kl``, from those of its two results."""
     of_mean, of_state = torch.empty_like(mean), torch.empty_like(mean)
     given = (form, mean, state, noise, *precision.given(), of_weights, of_kl, of_mean, of_state)
-    library.call("slopes", mean.numel(), *given)
+    call("slopes", mean.numel(), *given)
     return of_mean, of_state
 
 
 def half_squares(mean: Tensor, precision: Precision) -> float:
     """sum h m^2 / 2."""
-    return float(library.call("half_squares", mean.numel(), mean, *precision.given()))
+    return float(call("half_squares", mean.numel(), mean, *precision.given()))
 
 
 def half_squares_slope(mean: Tensor, precision: Precision, of_weights: Tensor | None, of_sum: Tensor) -> Tensor:
     """The gradient of m for ``half_squares``, and for a use of m itself if ``of_weights`` is given."""
     out = torch.empty_like(mean)
-    library.call("half_squares_slope", mean.numel(), mean, *precision.given(), of_weights, of_sum, out)
+    call("half_squares_slope", mean.numel(), mean, *precision.given(), of_weights, of_sum, out)
     return out
 
 
 def variance(form: int, state: Tensor) -> Tensor:
     """s^2."""
     out = torch.empty_like(state)
-    library.call("variance", state.numel(), form, state, out)
+    call("variance", state.numel(), form, state, out)
     return out
 
 
 def variance_slope(form: int, of_variance: Tensor, state: Tensor) -> Tensor:
     """The gradient of the state for ``variance``."""
     out = torch.empty_like(state)
-    library.call("variance_slope", state.numel(), form, of_variance, state, out)
+    call("variance_slope", state.numel(), form, of_variance, state, out)
     return out
 
 
 def weighted_squares(form: int, state: Tensor, values: Tensor) -> float:
     """sum (s values)^2."""
-    return float(library.call("weighted_squares", values.numel(), form, state, values))
+    return float(call("weighted_squares", values.numel(), form, state, values))
 
 
 def weighted_squares_slopes(form: int, state: Tensor, values: Tensor, of_sum: Tensor) -> tuple[Tensor, Tensor]:
     """The gradients of state and values for ``weighted_squares``."""
     of_state, of_values = torch.empty_like(state), torch.empty_like(values)
-    library.call("weighted_squares_slopes", values.numel(), form, state, values, of_sum, of_state, of_values)
+    call("weighted_squares_slopes", values.numel(), form, state, values, of_sum, of_state, of_values)
     return of_state, of_values
 
 
@@ -120,7 +120,7 @@ def tied_draw_and_kl(
     """
     weights = None if noise is None else torch.empty_like(mean)
     given = (sites, len(sites), rank, factors, log_std, mean, noise, precision.values, int(precision.ends is not None))
-    return weights, library.call("tied_draw_and_kl", mean.numel(), *given, weights)
+    return weights, call("tied_draw_and_kl", mean.numel(), *given, weights)
 
 
 def tied_slopes(
@@ -131,5 +131,5 @@ def tied_slopes(
     of_mean, of_factors = torch.empty_like(mean), torch.empty_like(factors)
     of_log_std = None if log_std is None else torch.empty_like(log_std)
     given = (sites, len(sites), rank, factors, log_std, mean, noise, precision.values, int(precision.ends is not None))
-    library.call("tied_slopes", mean.numel(), *given, of_weights, of_kl, of_mean, of_factors, of_log_std)
+    call("tied_slopes", mean.numel(), *given, of_weights, of_kl, of_mean, of_factors, of_log_std)
     return of_mean, of_factors, of_log_std

@@ -7,19 +7,19 @@ from array import array
 
 from torch import Tensor
 
-from . import library
+from .library import call, call_many
 
 
 def magnitude(*tensors: Tensor | None) -> float:
     """The sum of |x| over up to three tensors of one size: not finite if a number is not."""
     first, *others = (tensor for tensor in tensors if tensor is not None)
     second, third = [*others, None, None][:2]
-    return float(library.call("magnitude", first.numel(), first, second, third))
+    return float(call("magnitude", first.numel(), first, second, third))
 
 
 def langevin_step(key: int | None, weights: Tensor, grads: Tensor, rate: float, scale: float) -> None:
     """weights += scale normals(key) - rate grads, in place; without noise if the key is None."""
-    library.call("langevin_step", weights.numel(), key is not None, key or 0, weights, grads, rate, scale)
+    call("langevin_step", weights.numel(), key is not None, key or 0, weights, grads, rate, scale)
 
 
 def hamiltonian_step(
@@ -28,7 +28,7 @@ def hamiltonian_step(
 ) -> None:  # fmt: skip
     """A step of SGHMC in place: Euler's, or that of BAOAB if ``split``; without noise if the key is None."""
     given = (key is not None, key or 0, split, weights, grads, velocity, momentum, rate, scale)
-    library.call("hamiltonian_step", weights.numel(), *given)
+    call("hamiltonian_step", weights.numel(), *given)
 
 
 def preconditioned_step(
@@ -37,7 +37,7 @@ def preconditioned_step(
 ) -> None:  # fmt: skip
     """squares <- keep squares + gain g^2 and a step of pSGLD, in place; without noise if the key is None."""
     given = (key is not None, key or 0, weights, grads, squares, keep, gain, correction, damping, rate, scale)
-    library.call("preconditioned_step", weights.numel(), *given)
+    call("preconditioned_step", weights.numel(), *given)
 
 
 def bounded_step(
@@ -49,7 +49,7 @@ def bounded_step(
     columns = (weights, grads, means, squares, *([] if largest is None else [largest]))
     # Differences from 1 are taken here: in single precision 1 - 0.999 has only five right digits.
     numbers = (decay, 1 - betas[0], betas[1], 1 - betas[1], eps, floor, ceiling, rate)
-    library.call_many("bounded_step", columns, largest is not None, *numbers)
+    call_many("bounded_step", columns, largest is not None, *numbers)
 
 
 def gradient_norms(
@@ -57,7 +57,7 @@ def gradient_norms(
 ) -> tuple[float, float]:
     """|g| and |keep averages + gain g| over many tensors, with g = grads + decay weights."""
     squares = array("d", (0.0, 0.0))
-    library.call_many("gradient_norms", (weights, grads, averages), decay, keep, gain, squares.buffer_info()[0])
+    call_many("gradient_norms", (weights, grads, averages), decay, keep, gain, squares.buffer_info()[0])
     return math.sqrt(squares[0]), math.sqrt(squares[1])
 
 
@@ -69,7 +69,7 @@ def momentum_step(
     buffers <- momentum buffers + shrink g; weights -= rate buffers. Without momentum buffers stay as they are.
     """
     columns = (weights, grads, averages, buffers)
-    library.call_many("momentum_step", columns, decay, keep, gain, momentum, shrink, rate)
+    call_many("momentum_step", columns, decay, keep, gain, momentum, shrink, rate)
 
 
 def newton_step(
@@ -78,4 +78,4 @@ def newton_step(
 ) -> None:  # fmt: skip
     """A step of IVON in place."""
     vectors = (mean, of_mean, log_std, of_log_std, precision, momentum, decay, scale)
-    library.call("newton_step", mean.numel(), *vectors, ess, rate, gain, correction, clip, lr)
+    call("newton_step", mean.numel(), *vectors, ess, rate, gain, correction, clip, lr)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .bundle import Bundle, read_bundle, write_bundle
 from .contents import JSON
-from .documents import LineLog, read_document, read_lines, write_document
+from .documents import LineLog, read_document, read_lines, write_document, write_whole
 from .states import pack_state, unpack_state
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "unpack_state",
     "write_bundle",
     "write_document",
+    "write_whole",
 ]

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from ..errors import FileError, SettingError
-from . import contents, folders
-from .contents import JSON
+from .contents import JSON, decode_record, decode_tensors, encode_record, encode_tensors
+from .folders import aside, glimpse, open_regular, replace_folder, resolve_path
 from .manifest import FILES, MANIFEST, MAX_BYTES, RECORD, TENSORS, matches, open_seal, seal
 
 ParsedT = TypeVar("ParsedT")
@@ -57,15 +57,15 @@ def write_bundle(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], re
     Raises SettingError for a tensor or value that cannot be saved, before anything is written, and FileError
     if the disk refuses; then an old bundle is as it was.
     """
-    target = folders.resolve(path)
-    files = {TENSORS: contents.encode_tensors(tensors), RECORD: contents.encode_record(record)}
+    target = resolve_path(path)
+    files = {TENSORS: encode_tensors(tensors), RECORD: encode_record(record)}
     files[MANIFEST] = seal(files)
     try:
-        folders.replace(target, files)
+        replace_folder(target, files)
     except FileError:
         raise
     except (OSError, ValueError) as error:
-        kept = any(place is not None for place in folders.glimpse(target))
+        kept = any(place is not None for place in glimpse(target))
         state = "the bundle already there can still be read" if kept else "nothing was saved"
         remedy = _REMEDIES.get(getattr(error, "errno", None) or 0, "try again")
         raise FileError(f"cannot save the bundle {_shown(target)}: {_reason(error)}; {state}; {remedy}") from error
@@ -79,23 +79,23 @@ def read_bundle(path: str | os.PathLike[str], device: str | torch.device = "cpu"
     replacement was cut off by a crash, is read as the old or the new one. Takes 3 x the memory of the tensors.
     """
     place = _device(device)
-    target = folders.resolve(path)
+    target = resolve_path(path)
     data = _read_settled(target)
-    record = _parsed(contents.decode_record, data, RECORD, target)
-    tensors = _parsed(contents.decode_tensors, data, TENSORS, target)
+    record = _parsed(decode_record, data, RECORD, target)
+    tensors = _parsed(decode_tensors, data, TENSORS, target)
     return Bundle({name: tensor.to(place) for name, tensor in tensors.items()}, record)
 
 
 def _read_settled(target: Path) -> dict[str, bytes]:
     """The checked bytes of a bundle that writers may be replacing meanwhile."""
     for _ in range(_READ_ATTEMPTS):
-        before = folders.glimpse(target)
-        folder = folders.aside(target) if before[0] is None and before[1] is not None else target
+        before = glimpse(target)
+        folder = aside(target) if before[0] is None and before[1] is not None else target
         try:
             return _read_checked(folder, target)
         except FileError:
             # A fault is believed if it was seen at rest: if a writer swapped folders meanwhile, look again.
-            if folders.glimpse(target) == before:
+            if glimpse(target) == before:
                 raise
     raise FileError(f"bundle {_shown(target)} is replaced faster than it can be read; try again")
 
@@ -134,7 +134,7 @@ def _require_folder(folder: Path, target: Path) -> None:
 
 def _open(path: Path, target: Path) -> BinaryIO:
     try:
-        return folders.open_regular(path)
+        return open_regular(path)
     except FileNotFoundError as error:
         raise _fault(target, path.name, "it is missing") from error
     except OSError as error:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import FileError
 from .contents import JSON, decode_record, encode_record
-from .folders import sync_folder
+from .folders import sync_folder, temporary, write_file
 
 MAX_BYTES = 1 << 28
 """No document is longer: nothing beyond is ever read."""
@@ -20,19 +19,25 @@ MAX_BYTES = 1 << 28
 
 def write_document(path: str | os.PathLike[str], record: Mapping[str, JSON]) -> None:
     """Write one JSON object to a file, in place of what may be there; a crash leaves the old or the new one."""
-    target, data = Path(path), encode_record(record)
-    temporary = target.with_name(f".{target.name}.bayeswell-tmp-{secrets.token_hex(8)}")
+    write_whole(path, encode_record(record))
+
+
+def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file, in place of what may be there; a crash leaves the old or the new one."""
+    target = Path(path)
+    new = temporary(target)
     try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
+        write_file(new, data)
+        os.replace(new, target)
         sync_folder(target.parent)
     except (OSError, ValueError) as error:
         with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise FileError(f"cannot write {str(target)!r}: {getattr(error, 'strerror', None) or error}") from error
+            os.unlink(new)
+        raise _refused("write", target, error) from error
+
+
+def _refused(what: str, path: str | os.PathLike[str], error: Exception) -> FileError:
+    return FileError(f"cannot {what} {str(path)!r}: {getattr(error, 'strerror', None) or error}")
 
 
 def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -41,7 +46,7 @@ def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
         with open(path, "rb") as file:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
-        raise FileError(f"cannot read {str(path)!r}: {getattr(error, 'strerror', None) or error}") from error
+        raise _refused("read", path, error) from error
     if len(data) > MAX_BYTES:
         raise FileError(f"{str(path)!r} is longer than {MAX_BYTES} bytes; it is not a document of bayeswell")
     try:
@@ -73,10 +78,10 @@ class LineLog:
                 file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
-        except FileError:
-            raise
         except OSError as error:
-            raise FileError(f"cannot write {str(self.path)!r}: {error.strerror or error}") from error
+            if isinstance(error, FileError):
+                raise
+            raise _refused("write", self.path, error) from error
         self.size += len(line)
 
     def cut(self, size: int) -> None:
@@ -88,7 +93,7 @@ class LineLog:
             try:
                 os.truncate(self.path, size)
             except OSError as error:
-                raise FileError(f"cannot write {str(self.path)!r}: {error.strerror or error}") from error
+                raise _refused("write", self.path, error) from error
         self.size = size
 
 
@@ -97,7 +102,7 @@ def read_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise FileError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
+        raise _refused("read", path, error) from error
     records = []
     for number, line in enumerate(data.split(b"\n")[:-1], 1):
         try:

@@ -41,7 +41,7 @@ WAIT_SECONDS = 120.0
 """How long a writer waits for others in the same parent folder."""
 
 
-def resolve(path: str | os.PathLike[str]) -> Path:
+def resolve_path(path: str | os.PathLike[str]) -> Path:
     """The absolute path with links followed: a link to a bundle stands for the bundle."""
     try:
         return Path(os.path.realpath(path))
@@ -54,19 +54,19 @@ def aside(target: Path) -> Path:
     return target.with_name(f".{target.name}.bayeswell-old")
 
 
-def replace(target: Path, files: Mapping[str, bytes]) -> None:
+def replace_folder(target: Path, files: Mapping[str, bytes]) -> None:
     """Make ``target`` a folder of these files, forced to disk, in place of the bundle that may be there.
 
     Raises OSError as it comes, with everything undone, or FileError if something else is in the place.
     """
-    new = _temporary(target)
+    new = temporary(target)
     with _only_writer(target.parent):
         refuse_foreign(target)
         _tidy(target)
         try:
             os.mkdir(new)
             for name, data in files.items():
-                _write_file(new / name, data)
+                write_file(new / name, data)
             sync_folder(new)
             _swap(new, target)
         except BaseException:
@@ -117,7 +117,8 @@ def open_regular(path: Path) -> BinaryIO:
     return file
 
 
-def _temporary(target: Path) -> Path:
+def temporary(target: Path) -> Path:
+    """A name next to the target that nobody else uses."""
     return target.with_name(f".{target.name}.bayeswell-tmp-{secrets.token_hex(8)}")
 
 
@@ -165,7 +166,7 @@ def _retire(target: Path) -> None:
     """Remove the bundle that was replaced."""
     old = aside(target)
     if os.path.lexists(old):
-        doomed = _temporary(target)
+        doomed = temporary(target)
         os.rename(old, doomed)
         _remove(doomed)
 
@@ -178,7 +179,8 @@ def _remove(folder: Path) -> None:
         os.rmdir(folder)
 
 
-def _write_file(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes) -> None:
+    """A new file, forced to disk."""
     with open(path, "xb") as file:
         file.write(data)
         file.flush()

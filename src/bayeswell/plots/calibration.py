@@ -7,18 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .canvas import (
-    Size,
-    open_axes,
-    open_figure,
-    panels,
-    say_no_data,
-    with_legend,
-    write_labels,
-    write_legend,
-    write_text,
-    write_title,
-)
+from .canvas import Size, open_panel, open_sheet, with_legend
 from .reading import Fields, as_runs, finite, listed, number_text
 from .theme import ThemeName
 
@@ -27,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
 _NEEDS = ("low", "high", "count", "confidence", "accuracy")
-RELIABILITY_SIZE: Size = (4.8, 5.2)
+_RELIABILITY_SIZE: Size = (4.8, 5.2)
 _NARROWEST = 0.006
 """A quantile bin may be of one confidence alone; this much of it is still seen."""
 
@@ -37,14 +26,15 @@ def plot_reliability(
 ) -> tuple[Axes, Axes]:
     """Accuracy of each bin of confidence with its gap, and below it how many examples have that confidence."""
     read = _read("plot_reliability", bins)
-    drawn, chosen = open_figure(figure, theme, RELIABILITY_SIZE)
-    top, bottom = panels(drawn, chosen, 2, 1, 2, sharex=True, height_ratios=(3, 1))
+    sheet = open_sheet(figure, theme, _RELIABILITY_SIZE)
+    above, below = sheet.panels(2, 1, 2, sharex=True, height_ratios=(3, 1))
+    chosen, top, bottom = sheet.theme, above.axes, below.axes
     low, high, count, confidence, accuracy = (read.numbers(name) for name in _NEEDS)
-    write_title(top, "Reliability")
-    write_labels(top, "", "accuracy")
-    write_labels(bottom, "confidence (largest probability)", "share of\nexamples")
+    above.title("Reliability")
+    above.labels("", "accuracy")
+    below.labels("confidence (largest probability)", "share of\nexamples")
     if not len(low):
-        say_no_data(top, chosen)
+        above.has_data()
         return top, bottom
     width = np.maximum(high - low, _NARROWEST)
     bars = top.bar(
@@ -59,21 +49,25 @@ def plot_reliability(
     bottom.bar(low, count / total if total else count, width, align="edge", color=chosen.muted)
     top.set_xlim(0, 1)
     top.set_ylim(0, 1)
-    entries = [(bars, "accuracy"), (gaps, "gap to confidence"), (ideal, "calibrated")]
-    write_legend(drawn, entries, chosen, loc="outside lower center", ncols=3, columnspacing=1.2)
+    sheet.legend({"accuracy": bars, "gap to confidence": gaps, "calibrated": ideal}, columnspacing=1.2)
     ece = read.number("ece")
     if ece is not None:
         note = {"ha": "right", "va": "bottom", "transform": top.transAxes, "zorder": 5}
         backing = {"facecolor": chosen.background, "edgecolor": "none", "alpha": 0.8, "pad": 2}
-        write_text(top, 0.97, 0.04, f"ECE {number_text(ece)}", chosen, **note, bbox=backing)
+        above.text(0.97, 0.04, f"ECE {number_text(ece)}", **note, bbox=backing)
     return top, bottom
 
 
 def plot_calibration(runs: Mapping[str, Any], *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
     """Accuracy less confidence against confidence of each run: 0 is calibrated, below it predictions are too sure."""
-    axes, chosen = open_axes(ax, theme, calibration_size(runs))
+    read_runs = as_runs("plot_calibration", runs)
+    panel = open_panel(
+        ax, theme, "Calibration", "confidence (mean of each bin)", "accuracy less confidence",
+        with_legend((5.6, 4.2), len(read_runs)),
+    )  # fmt: skip
+    axes, chosen = panel
     entries = []
-    for index, (label, bins) in enumerate(as_runs("plot_calibration", runs)):
+    for index, (label, bins) in enumerate(read_runs):
         read = _read("plot_calibration", bins, label)
         confidence, accuracy = read.numbers("confidence"), read.numbers("accuracy")
         look = {**chosen.line(index), "marker": "o", "markersize": 4}
@@ -82,17 +76,10 @@ def plot_calibration(runs: Mapping[str, Any], *, ax: Axes | None = None, theme: 
         entries.append((line, label if ece is None else f"{label} (ECE {number_text(ece)})"))
     axes.axhline(0, color=chosen.ink, linestyle=(0, (4, 3)), linewidth=1)
     axes.set_xlim(0, 1)
-    write_title(axes, "Calibration")
-    write_labels(axes, "confidence (mean of each bin)", "accuracy less confidence")
     if not entries:
-        say_no_data(axes, chosen)
-    write_legend(axes, entries, chosen)
+        panel.has_data()
+    panel.legend(entries)
     return axes
-
-
-def calibration_size(runs: Mapping[str, Any]) -> Size:
-    """A line a run."""
-    return with_legend((5.6, 4.2), len(as_runs("plot_calibration", runs)))
 
 
 def describe_reliability(bins: Any) -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import SettingError
+from .reading import Numbers, finite
 from .theme import LABEL_SIZE, TICK_SIZE, TITLE_SIZE, Theme, find_theme
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure, SubFigure
     from matplotlib.text import Text
 
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 Size = tuple[float, float]
 """Width and height in inches."""
+Entries = Sequence[tuple[Any, str]]
+"""Handles of a legend with their texts."""
 
+OUTSIDE_PYPLOT: Any = object()
+"""In the place of axes or a figure: a new figure that needs no display and is gone when nobody holds it."""
 SINGLE: Size = (6.0, 3.7)
 _MOST_INSIDE = 5
 _LEGEND_LINE = 0.19
@@ -40,11 +44,15 @@ def require_matplotlib() -> None:
         raise SettingError("plots need matplotlib, which is not installed: pip install matplotlib") from error
 
 
-def new_layout() -> Any:
-    """Panels that make room for one another's texts, with a margin."""
+def _new_figure(given: Any, size: Size) -> Figure:
+    """A figure whose panels make room for one another's texts, with a margin."""
+    # Imported here: who does not plot does not wait for it.
+    from matplotlib import pyplot
+    from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    return ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.08)
+    make = Figure if given is OUTSIDE_PYPLOT else pyplot.figure
+    return make(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.08))
 
 
 def with_legend(size: Size, entries: int, columns: int = 2) -> Size:
@@ -57,39 +65,128 @@ def size_for(runs: Any) -> Size:
     return with_legend(SINGLE, len(runs) if isinstance(runs, Mapping) else 0)
 
 
-def open_axes(ax: Axes | None, theme: str, size: Size = SINGLE) -> tuple[Axes, Theme]:
+class Panel(NamedTuple):
+    """Axes in a theme's dress, and what is written in and around them: every text is shown as it stands."""
+
+    axes: Axes
+    theme: Theme
+
+    def title(self, title: str) -> None:
+        """A title at the left."""
+        axes = self.axes
+        _plain(axes.set_title(title, loc="left", fontsize=TITLE_SIZE, color=axes.title.get_color()))
+
+    def labels(self, x: str, y: str) -> None:
+        """What the axes show, with units."""
+        _plain(self.axes.set_xlabel(x, fontsize=LABEL_SIZE))
+        _plain(self.axes.set_ylabel(y, fontsize=LABEL_SIZE))
+
+    def text(self, x: float, y: float, text: str, **options: Any) -> None:
+        """A note inside the axes."""
+        _plain(self.axes.text(x, y, text, **{"fontsize": TICK_SIZE, "color": self.theme.ink, **options}))
+
+    def has_data(self, *values: Numbers) -> bool:
+        """Whether there is any number; empty axes say so."""
+        if any(len(finite(part)) for part in values):
+            return True
+        place = {"ha": "center", "va": "center", "transform": self.axes.transAxes}
+        self.text(0.5, 0.5, "no data", **place, color=self.theme.muted)
+        self.axes.set_xticks([])
+        self.axes.set_yticks([])
+        return False
+
+    def ticks(self, across: bool, places: Sequence[float], labels: Sequence[object], **options: Any) -> None:
+        """Names at places of the x axis (``across``) or the y axis."""
+        axis = self.axes.xaxis if across else self.axes.yaxis
+        axis.set_ticks(list(places), [literal(label) for label in labels], **options)
+        # Axes that share this one have labels of their own, hidden or not, with the same texts.
+        shared = self.axes.get_shared_x_axes() if across else self.axes.get_shared_y_axes()
+        for axes in shared.get_siblings(self.axes):
+            for tick in (axes.xaxis if across else axes.yaxis).get_major_ticks(len(places)):
+                _plain(tick.label1)
+                _plain(tick.label2)
+
+    def name_rows(self, labels: Sequence[object]) -> None:
+        """A name beside each row, the first at the top."""
+        self.ticks(False, range(len(labels)), labels)
+        self.axes.set_ylim(len(labels) - 0.4, -0.6)
+
+    def whole_ticks(self, most: int = 8, *, both: bool = False) -> None:
+        """Ticks of x (or both axes) at whole numbers: there is no epoch 2.5."""
+        from matplotlib.ticker import MaxNLocator
+
+        for axis in (self.axes.xaxis, self.axes.yaxis)[: 2 if both else 1]:
+            axis.set_major_locator(MaxNLocator(integer=True, nbins=most, min_n_ticks=1))
+
+    def legend(self, entries: Entries, *, longest: int = _LONGEST, **options: Any) -> None:
+        """Handles with their texts; below the axes where there are many."""
+        if not options:
+            options = {"loc": "best"}
+            if len(entries) > _MOST_INSIDE:
+                options, longest = dict(BELOW), 28
+        write_legend(self.axes, entries, self.theme, longest=longest, **options)
+
+    def colour_bar(self, drawn: Any, label: str, over: Sequence[Axes] | None = None) -> None:
+        """The scale of a heat map."""
+        from matplotlib.colors import LogNorm
+        from matplotlib.ticker import FuncFormatter
+
+        figure = self.axes.get_figure(root=False)
+        assert figure is not None
+        bar = figure.colorbar(drawn, ax=list(over) if over else self.axes, pad=0.02)
+        bar.set_label(label, fontsize=LABEL_SIZE, color=self.theme.ink)
+        _plain(bar.ax.yaxis.label)
+        bar.ax.tick_params(which="both", color=self.theme.muted, labelcolor=self.theme.ink, labelsize=TICK_SIZE)
+        bar.outline.set_visible(False)
+        if isinstance(drawn.norm, LogNorm):
+            # 0.3 reads better than 3 x 10^-1.
+            plain = FuncFormatter(lambda value, _: f"{value:.3g}")
+            bar.ax.yaxis.set_major_formatter(plain)
+            bar.ax.yaxis.set_minor_formatter(plain)
+
+
+def open_panel(ax: Axes | None, theme: str, title: str = "", x: str = "", y: str = "", size: Size = SINGLE) -> Panel:
     """The axes given, or those of a new figure, in the theme's dress."""
     chosen = find_theme(theme)
     require_matplotlib()
-    if ax is None:
-        # Imported here: who does not plot does not wait for it.
-        from matplotlib import pyplot
-
-        ax = pyplot.figure(figsize=size, layout=new_layout()).add_subplot()
+    if ax is None or ax is OUTSIDE_PYPLOT:
+        ax = _new_figure(ax, size).add_subplot()
     chosen.dress(ax)
-    return ax, chosen
+    panel = Panel(ax, chosen)
+    panel.title(title)
+    panel.labels(x, y)
+    return panel
 
 
-def open_figure(figure: AnyFigure | None, theme: str, size: Size) -> tuple[AnyFigure, Theme]:
-    """The figure given, or a new one, with the theme's background."""
+class Sheet(NamedTuple):
+    """A figure of several panels, with the theme's background and one legend for all of them."""
+
+    figure: AnyFigure
+    theme: Theme
+
+    def panels(self, rows: int, columns: int, count: int, **options: Any) -> list[Panel]:
+        """``count`` panels in a grid, row by row."""
+        found = list(self.figure.subplots(rows, columns, squeeze=False, **options).flat)
+        for spare in found[count:]:
+            spare.remove()
+        for axes in found[:count]:
+            self.theme.dress(axes)
+        return [Panel(axes, self.theme) for axes in found[:count]]
+
+    def legend(self, entries: Mapping[str, Any], *, ncols: int = 3, **options: Any) -> None:
+        """Texts with their handles, below all panels."""
+        pairs = [(handle, label) for label, handle in entries.items()]
+        write_legend(self.figure, pairs, self.theme, loc="outside lower center", ncols=ncols, **options)
+
+
+def open_sheet(figure: AnyFigure | None, theme: str, size: Size) -> Sheet:
+    """The figure given, or a new one."""
     chosen = find_theme(theme)
     require_matplotlib()
-    if figure is None:
-        from matplotlib import pyplot
-
-        figure = pyplot.figure(figsize=size, layout=new_layout())
+    if figure is None or figure is OUTSIDE_PYPLOT:
+        figure = _new_figure(figure, size)
     figure.patch.set_facecolor(chosen.background)
-    return figure, chosen
-
-
-def panels(figure: AnyFigure, theme: Theme, rows: int, columns: int, count: int, **options: Any) -> list[Axes]:
-    """``count`` panels in a grid, row by row, in the theme's dress."""
-    found = list(figure.subplots(rows, columns, squeeze=False, **options).flat)
-    for spare in found[count:]:
-        spare.remove()
-    for axes in found[:count]:
-        theme.dress(axes)
-    return found[:count]
+    return Sheet(figure, chosen)
 
 
 def literal(text: object, longest: int = _LONGEST) -> str:
@@ -101,52 +198,12 @@ def literal(text: object, longest: int = _LONGEST) -> str:
     return f"{clean[:half]}…{clean[-half:]}"
 
 
-def write_title(axes: Axes, title: str) -> None:
-    """A title at the left."""
-    _plain(axes.set_title(title, loc="left", fontsize=TITLE_SIZE, color=axes.title.get_color()))
-
-
-def write_labels(axes: Axes, x: str, y: str) -> None:
-    """What the axes show, with units."""
-    _plain(axes.set_xlabel(x, fontsize=LABEL_SIZE))
-    _plain(axes.set_ylabel(y, fontsize=LABEL_SIZE))
-
-
-def write_text(axes: Axes, x: float, y: float, text: str, theme: Theme, **options: Any) -> None:
-    """A note inside axes."""
-    options = {"fontsize": TICK_SIZE, "color": theme.ink, **options}
-    _plain(axes.text(x, y, text, **options))
-
-
-def write_ticks(axis: Axis, places: Sequence[float], labels: Sequence[object], **options: Any) -> None:
-    """Names at places of an axis."""
-    axis.set_ticks(list(places), [literal(label) for label in labels], **options)
-    # Axes that share this one have labels of their own, hidden or not, with the same texts.
-    across = axis is axis.axes.xaxis
-    shared = axis.axes.get_shared_x_axes() if across else axis.axes.get_shared_y_axes()
-    for axes in shared.get_siblings(axis.axes):
-        for tick in (axes.xaxis if across else axes.yaxis).get_major_ticks(len(places)):
-            _plain(tick.label1)
-            _plain(tick.label2)
-
-
-def whole_ticks(axis: Axis, most: int = 8) -> None:
-    """Ticks at whole numbers: there is no epoch 2.5."""
-    from matplotlib.ticker import MaxNLocator
-
-    axis.set_major_locator(MaxNLocator(integer=True, nbins=most, min_n_ticks=1))
-
-
 def write_legend(
-    place: Axes | AnyFigure, entries: Sequence[tuple[Any, str]], theme: Theme, *, longest: int = 36, **options: Any
+    place: Axes | AnyFigure, entries: Entries, theme: Theme, *, longest: int = _LONGEST, **options: Any
 ) -> None:
-    """Handles with their texts; below the axes where there are many."""
+    """Handles with their texts."""
     if not entries:
         return
-    if not options:
-        options = {"loc": "best"}
-        if len(entries) > _MOST_INSIDE:
-            options, longest = dict(BELOW), 28
     # Numbers first, texts after: a label that begins with "_" would be left out.
     legend = place.legend(
         [handle for handle, _ in entries], [str(index) for index in range(len(entries))],
@@ -158,35 +215,22 @@ def write_legend(
         _plain(text)
 
 
-def colour_bar(axes: Axes, drawn: Any, theme: Theme, label: str, over: Sequence[Axes] | None = None) -> None:
-    """The scale of a heat map."""
-    from matplotlib.colors import LogNorm
-    from matplotlib.ticker import FuncFormatter
+def handle(**look: Any) -> Any:
+    """A line of this look for a legend alone."""
+    from matplotlib.lines import Line2D
 
-    figure = axes.get_figure(root=False)
-    assert figure is not None
-    bar = figure.colorbar(drawn, ax=list(over) if over else axes, pad=0.02)
-    bar.set_label(label, fontsize=LABEL_SIZE, color=theme.ink)
-    _plain(bar.ax.yaxis.label)
-    bar.ax.tick_params(which="both", color=theme.muted, labelcolor=theme.ink, labelsize=TICK_SIZE)
-    bar.outline.set_visible(False)
-    if isinstance(drawn.norm, LogNorm):
-        # 0.3 reads better than 3 x 10^-1.
-        plain = FuncFormatter(lambda value, _: f"{value:.3g}")
-        bar.ax.yaxis.set_major_formatter(plain)
-        bar.ax.yaxis.set_minor_formatter(plain)
-
-
-def say_no_data(axes: Axes, theme: Theme) -> None:
-    """Empty axes that say so."""
-    write_text(axes, 0.5, 0.5, "no data", theme, ha="center", va="center", transform=axes.transAxes, color=theme.muted)
-    axes.set_xticks([])
-    axes.set_yticks([])
+    return Line2D([], [], **look)
 
 
 def marks_if_few(count: int, most: int = 1) -> dict[str, Any]:
     """Dots on a line of few points: one point alone makes no line."""
     return {"marker": "o", "markersize": 3.5} if count <= most else {}
+
+
+def is_steep(values: Numbers, ratio: float = 10.0) -> bool:
+    """Whether numbers, all above 0, go so many times from the lowest to the highest: a logarithmic axis shows them."""
+    known = finite(values)
+    return bool(len(known)) and bool(known.min() > 0 and known.max() > ratio * known.min())
 
 
 def on_dark_and_light(*artists: Artist) -> None:

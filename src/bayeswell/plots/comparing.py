@@ -8,20 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import DataError, nearest
-from .canvas import (
-    Size,
-    open_axes,
-    open_figure,
-    panels,
-    say_no_data,
-    write_labels,
-    write_legend,
-    write_text,
-    write_ticks,
-    write_title,
-)
-from .reading import Fields, Numbers, as_runs, finite, listed, number_text
-from .theme import Theme, ThemeName
+from .canvas import Panel, open_panel, open_sheet
+from .reading import Fields, Numbers, as_runs, column, finite, lenient, listed, number_text
+from .theme import ThemeName
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,17 +18,8 @@ if TYPE_CHECKING:
 
 HIGHER_IS_BETTER = ("accuracy", "auroc", "aupr")
 LOWER_IS_BETTER = (
-    "nll",
-    "expected_nll",
-    "ece",
-    "mce",
-    "brier",
-    "tfp_brier",
-    "aurc",
-    "rmse",
-    "crps",
-    "calibration_error",
-    "fpr95",
+    *("nll", "expected_nll", "ece", "mce", "brier", "tfp_brier"),
+    *("aurc", "rmse", "crps", "calibration_error", "fpr95"),
 )
 """First words of names: ``ece_20`` and ``ood_auroc_entropy`` are told by ``ece`` and ``auroc``."""
 
@@ -68,37 +48,31 @@ def plot_comparison(
 ) -> tuple[Axes, ...]:
     """A panel for each metric, a dot with its standard error for each method; the best is a star."""
     rows, chosen_metrics = _rows(record), _metrics(record, metrics)
-    drawn, chosen = open_figure(figure, theme, comparison_size(record, metrics=metrics))
     count = max(1, len(chosen_metrics))
     columns = min(3, count)
-    found = panels(drawn, chosen, -(-count // columns), columns, count, sharey=True)
-    if not chosen_metrics:
-        say_no_data(found[0], chosen)
-        return tuple(found)
-    entries: dict[str, Any] = {}
-    for axes, metric in zip(found, chosen_metrics, strict=True):
-        entries |= {label: handle for handle, label in _draw_dots(axes, rows, metric, chosen)}
-    _name_rows(found[0], rows)
-    ordered = sorted(entries.items(), key=lambda entry: entry[0] == "best mean")
-    write_legend(drawn, [(h, label) for label, h in ordered], chosen, loc="outside lower center", ncols=3)
-    return tuple(found)
+    height = 1.2 + 0.27 * max(3, len(rows))
+    size = (6.0, height + 0.4) if count == 1 else (1.6 + 2.2 * columns, 0.4 + height * -(-count // 3))
+    sheet = open_sheet(figure, theme, size)
+    found = sheet.panels(-(-count // columns), columns, count, sharey=True)
+    if chosen_metrics:
+        entries: dict[str, Any] = {}
+        for panel, metric in zip(found, chosen_metrics, strict=True):
+            entries |= {label: handle for handle, label in _draw_dots(panel, rows, metric)}
+        found[0].name_rows([row.text("method", "") for row in rows])
+        sheet.legend(dict(sorted(entries.items(), key=lambda entry: entry[0] == "best mean")))
+    else:
+        found[0].has_data()
+    return tuple(panel.axes for panel in found)
 
 
 def plot_comparison_of(record: Any, metric: str, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
     """One metric of all methods: dots with standard errors; the best is a star."""
     rows, (metric,) = _rows(record), _metrics(record, [metric])
-    axes, chosen = open_axes(ax, theme, (6.0, 1.4 + 0.3 * max(3, len(rows))))
-    entries = _draw_dots(axes, rows, metric, chosen)
-    _name_rows(axes, rows)
-    write_legend(axes, entries, chosen, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return axes
-
-
-def comparison_size(record: Any, *, metrics: Sequence[str] | None = None) -> Size:
-    """Three panels a row, a line a method."""
-    count = max(1, len(_metrics(record, metrics)))
-    height = 1.2 + 0.27 * max(3, len(_rows(record)))
-    return (6.0, height + 0.4) if count == 1 else (1.6 + 2.2 * min(3, count), 0.4 + height * -(-count // 3))
+    panel = open_panel(ax, theme, size=(6.0, 1.4 + 0.3 * max(3, len(rows))))
+    entries = _draw_dots(panel, rows, metric)
+    panel.name_rows([row.text("method", "") for row in rows])
+    panel.legend(entries, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return panel.axes
 
 
 def describe_comparison(record: Any) -> str:
@@ -117,16 +91,14 @@ def describe_comparison(record: Any) -> str:
 
 def plot_step_times(runs: Mapping[str, Any], *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
     """The time of one training step of each run in milliseconds, with its standard error where it is known."""
-    read = _times(runs)
-    axes, chosen = open_axes(ax, theme, step_times_size(runs))
-    write_title(axes, "Time of a training step")
-    write_labels(axes, "milliseconds", "")
-    times = np.array([_or_nan(row.number("seconds")) for _, row in read]) * 1e3
-    if not len(finite(times)):
-        say_no_data(axes, chosen)
+    labels, rows = _times(runs)
+    panel = open_panel(ax, theme, "Time of a training step", "milliseconds", "", (6.0, 1.1 + 0.3 * max(2, len(rows))))
+    axes, chosen = panel
+    times = column(rows, "seconds") * 1e3
+    if not panel.has_data(times):
         return axes
-    errors = np.nan_to_num([_or_nan(row.number("error")) for _, row in read]) * 1e3
-    places = np.arange(len(read))
+    errors = np.nan_to_num(column(rows, "error")) * 1e3
+    places = np.arange(len(rows))
     axes.barh(places, times, color=chosen.colour(0), height=0.6)
     drawn = errors > 0
     if drawn.any():
@@ -134,25 +106,20 @@ def plot_step_times(runs: Mapping[str, Any], *, ax: Axes | None = None, theme: T
     widest = float(np.nanmax(times + errors))
     for place, time, error in zip(places, times, errors, strict=True):
         if np.isfinite(time):
-            write_text(axes, time + error + 0.02 * widest, float(place), number_text(time), chosen, va="center")
+            panel.text(time + error + 0.02 * widest, float(place), number_text(time), va="center")
     axes.set_xlim(0, 1.12 * widest if widest > 0 else 1)
-    write_ticks(axes.yaxis, list(places), [label for label, _ in read])
-    axes.set_ylim(len(read) - 0.4, -0.6)
+    panel.name_rows(labels)
     axes.grid(visible=False, axis="y")
     return axes
 
 
-def step_times_size(runs: Mapping[str, Any]) -> Size:
-    """A bar a run."""
-    return 6.0, 1.1 + 0.3 * max(2, len(as_runs("plot_step_times", runs)))
-
-
 def describe_step_times(runs: Mapping[str, Any]) -> str:
     """Each time."""
-    clauses = []
-    for label, row in _times(runs):
-        seconds = row.number("seconds")
-        clauses.append(f"{label} {'unknown' if seconds is None else number_text(1e3 * seconds)}")
+    labels, rows = _times(runs)
+    clauses = [
+        f"{label} {number_text(None if (seconds := row.number('seconds')) is None else 1e3 * seconds)}"
+        for label, row in zip(labels, rows, strict=True)
+    ]
     return f"Milliseconds of a training step: {listed(clauses)}." if clauses else "Step times without data."
 
 
@@ -178,15 +145,12 @@ def _metrics(record: Any, wanted: Sequence[str] | None) -> list[str]:
 
 def _columns(rows: Sequence[Fields], metric: str) -> tuple[Numbers, Numbers, list[str]]:
     """Means, standard errors, and what each error is over ("" if there is none)."""
-    means, errors, over = [], [], []
-    for row in rows:
-        score = Fields(_OWNER, row.get("scores").get(metric, {}), ())
-        by_seed, by_example = (score.number(f"standard_error_over_{what}") for what in ("seeds", "examples"))
-        error = by_seed if by_seed is not None else by_example
-        means.append(_or_nan(score.number("mean")))
-        errors.append(_or_nan(error))
-        over.append("" if error is None else "seeds" if by_seed is not None else "test examples")
-    return np.array(means), np.array(errors), over
+    scores = [Fields(_OWNER, row.get("scores").get(metric, {}), ()) for row in rows]
+    by_seed, by_example = (column(scores, f"standard_error_over_{what}") for what in ("seeds", "examples"))
+    errors = np.where(np.isfinite(by_seed), by_seed, by_example)
+    kinds = ["seeds" if known else "test examples" for known in np.isfinite(by_seed)]
+    over = [kind if np.isfinite(error) else "" for kind, error in zip(kinds, errors, strict=True)]
+    return column(scores, "mean"), errors, over
 
 
 def _best(means: Numbers, metric: str) -> list[int]:
@@ -197,17 +161,17 @@ def _best(means: Numbers, metric: str) -> list[int]:
     return [int(index) for index in np.flatnonzero(sign * means == top)]
 
 
-def _draw_dots(axes: Axes, rows: Sequence[Fields], metric: str, theme: Theme) -> list[tuple[Any, str]]:
+def _draw_dots(panel: Panel, rows: Sequence[Fields], metric: str) -> list[tuple[Any, str]]:
+    axes, theme = panel
     means, errors, over = _columns(rows, metric)
-    shown = _SHOWN.get(metric, metric.replace("_", " ").capitalize())
-    write_title(axes, shown)
+    panel.title(_SHOWN.get(metric, metric.replace("_", " ").capitalize()))
     way = {1: "higher is better", -1: "lower is better", 0: ""}[better(metric)]
     kinds = [kind for kind in ("seeds", "test examples") if kind in over]
     spread = f"± SE over {' or '.join(kinds)}" if kinds else ""
-    write_labels(axes, "\n".join(part for part in (way, spread) if part), "")
+    panel.labels("\n".join(part for part in (way, spread) if part), "")
     axes.locator_params(axis="x", nbins=4)
     if not len(finite(means)):
-        write_text(axes, 0.5, 0.5, "no data", theme, ha="center", transform=axes.transAxes, color=theme.muted)
+        panel.text(0.5, 0.5, "no data", ha="center", transform=axes.transAxes, color=theme.muted)
         return []
     places = np.arange(len(rows))
     dots = axes.plot(means, places, color=theme.colour(0), marker="o", markersize=5, linestyle="none")[0]
@@ -225,18 +189,8 @@ def _draw_dots(axes: Axes, rows: Sequence[Fields], metric: str, theme: Theme) ->
     return entries
 
 
-def _name_rows(axes: Axes, rows: Sequence[Fields]) -> None:
-    write_ticks(axes.yaxis, list(range(len(rows))), [row.text("method", "") for row in rows])
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-
-
-def _times(runs: Any) -> list[tuple[str, Fields]]:
-    found = []
-    for label, record in as_runs("plot_step_times", runs):
-        present = isinstance(record, Mapping) and "seconds" in record
-        found.append((label, Fields("plot_step_times", record, () if present else ("seconds",), of=f"'{label}'")))
-    return found
-
-
-def _or_nan(value: float | None) -> float:
-    return np.nan if value is None else value
+def _times(runs: Any) -> tuple[list[str], list[Fields]]:
+    found = as_runs("plot_step_times", runs)
+    return [label for label, _ in found], [
+        lenient("plot_step_times", record, ("seconds",), of=f"'{label}'") for label, record in found
+    ]

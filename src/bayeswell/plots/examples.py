@@ -8,19 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import DataError
-from .canvas import (
-    Size,
-    literal,
-    open_figure,
-    say_no_data,
-    write_labels,
-    write_legend,
-    write_text,
-    write_ticks,
-    write_title,
-)
+from .canvas import Panel, literal, open_sheet
 from .reading import Fields, Numbers, as_list, as_numbers, finite, listed, number_text
-from .theme import LABEL_SIZE, Theme, ThemeName
+from .theme import LABEL_SIZE, ThemeName
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,38 +38,22 @@ def plot_examples(
     Of more than ten classes the ten most probable. Two axes an example (image, bars).
     """
     names, examples = _read(record)
-    drawn, chosen = open_figure(figure, theme, examples_size(record))
-    if not examples:
-        axes = drawn.subplots()
-        chosen.dress(axes)
-        say_no_data(axes, chosen)
-        return (axes,)
-    blocks = _blocks(len(examples))
-    rows = -(-len(examples) // blocks)
-    grid = drawn.subplots(rows, 2 * blocks, squeeze=False, width_ratios=(1, 2.6) * blocks)
-    found: list[Axes] = []
-    entries: dict[str, Any] = {}
-    for index, example in enumerate(examples):
-        row, column = divmod(index, blocks)
-        left, right = grid[row, 2 * column], grid[row, 2 * column + 1]
-        for axes in (left, right):
-            chosen.dress(axes)
-        _draw_image(left, example, chosen)
-        entries |= _draw_bars(right, example, names, chosen)
-        write_title(right, _caption(example, names))
-        found += [left, right]
-    for spare in list(grid.flat)[2 * len(examples) :]:
-        spare.remove()
-    write_legend(drawn, [(h, label) for label, h in entries.items()], chosen, loc="outside lower center", ncols=3)
-    return tuple(found)
-
-
-def examples_size(record: Any) -> Size:
-    """One or two examples beside one another."""
-    names, examples = _read(record)
     count = max(1, len(examples))
-    blocks = _blocks(count)
-    return 4.6 * blocks + 0.4, 0.5 + (2.2 if _slanted(names) else 1.75) * -(-count // blocks)
+    blocks = 1 if count < 3 else 2
+    rows = -(-count // blocks)
+    sheet = open_sheet(figure, theme, (4.6 * blocks + 0.4, 0.5 + (2.2 if _slanted(names) else 1.75) * rows))
+    if not examples:
+        (panel,) = sheet.panels(1, 1, 1)
+        panel.has_data()
+        return (panel.axes,)
+    found = sheet.panels(rows, 2 * blocks, 2 * count, width_ratios=(1, 2.6) * blocks)
+    entries: dict[str, Any] = {}
+    for example, left, right in zip(examples, found[::2], found[1::2], strict=True):
+        _draw_image(left, example)
+        entries |= _draw_bars(right, example, names)
+        right.title(_caption(example, names))
+    sheet.legend(entries)
+    return tuple(panel.axes for panel in found)
 
 
 def describe_examples(record: Any) -> str:
@@ -149,10 +123,6 @@ def _slanted(names: list[str]) -> bool:
     return max(map(len, names), default=0) > 3
 
 
-def _blocks(count: int) -> int:
-    return 1 if count < 3 else 2
-
-
 def _top(example: _Example) -> int | None:
     return int(np.nanargmax(example.probabilities)) if len(finite(example.probabilities)) else None
 
@@ -164,26 +134,27 @@ def _caption(example: _Example, names: list[str]) -> str:
     return ", ".join(parts)
 
 
-def _draw_image(axes: Axes, example: _Example, theme: Theme) -> None:
+def _draw_image(panel: Panel, example: _Example) -> None:
+    axes = panel.axes
     axes.grid(visible=False)
     axes.set_xticks([])
     axes.set_yticks([])
     for spine in axes.spines.values():
         spine.set_visible(False)
     if example.entropy is not None:
-        write_labels(axes, f"H = {number_text(example.entropy)}", "")
+        panel.labels(f"H = {number_text(example.entropy)}", "")
     if example.image is None or not example.image.size:
-        write_text(axes, 0.5, 0.5, "no image", theme, ha="center", va="center", transform=axes.transAxes)
+        panel.text(0.5, 0.5, "no image", ha="center", va="center", transform=axes.transAxes)
         return
     axes.imshow(
         np.nan_to_num(example.image) if example.image.ndim == 3 else example.image, cmap="gray", interpolation="none"
     )
 
 
-def _draw_bars(axes: Axes, example: _Example, names: list[str], theme: Theme) -> dict[str, Any]:
+def _draw_bars(panel: Panel, example: _Example, names: list[str]) -> dict[str, Any]:
+    axes, theme = panel
     count = len(example.probabilities)
-    if not len(finite(example.probabilities)):
-        say_no_data(axes, theme)
+    if not panel.has_data(example.probabilities):
         return {}
     shown = np.arange(count)
     if count > _MOST_CLASSES:
@@ -206,7 +177,7 @@ def _draw_bars(axes: Axes, example: _Example, names: list[str], theme: Theme) ->
             [place], [1.04], color=theme.colour(2), marker="v", markersize=6, linestyle="none", clip_on=False
         )[0]
     long = _slanted(names)
-    write_ticks(axes.xaxis, list(places), [literal(names[index], 9) for index in shown], rotation=45 if long else 0)
+    panel.ticks(True, list(places), [literal(names[index], 9) for index in shown], rotation=45 if long else 0)
     if long:
         for text in axes.get_xticklabels():
             text.set(ha="right", rotation_mode="anchor")
@@ -214,6 +185,6 @@ def _draw_bars(axes: Axes, example: _Example, names: list[str], theme: Theme) ->
     axes.set_yticks([0, 0.5, 1])
     axes.set_xlim(-0.6, len(shown) - 0.4)
     axes.grid(visible=False, axis="x")
-    write_labels(axes, "", "probability")
+    panel.labels("", "probability")
     axes.yaxis.label.set_fontsize(LABEL_SIZE - 1)
     return entries

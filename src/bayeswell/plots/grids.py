@@ -8,25 +8,14 @@ import numpy as np
 
 from ..errors import DataError
 from ..optimizers.robust_region import robust_region
-from .canvas import (
-    BELOW,
-    Size,
-    colour_bar,
-    on_dark_and_light,
-    open_axes,
-    say_no_data,
-    write_labels,
-    write_legend,
-    write_ticks,
-    write_title,
-)
+from .canvas import BELOW, Panel, Size, on_dark_and_light, open_panel
 from .reading import Fields, Numbers, finite, number_text
-from .theme import Theme, ThemeName
+from .theme import ThemeName
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-GRID_SIZE: Size = (6.2, 4.4)
+_SIZE: Size = (6.2, 4.4)
 _MOST_TICKS = 9
 
 
@@ -39,19 +28,18 @@ def plot_momentum_landscape(record: Any, *, ax: Axes | None = None, theme: Theme
     rates, momenta, accuracies = _grid(read, "rates", "momenta")
     if (finite(rates) <= 0).any() or ((finite(momenta) < 0) | (finite(momenta) >= 1)).any():
         raise DataError("plot_momentum_landscape: 'rates' must be above 0 and 'momenta' in [0, 1)")
-    axes, chosen = open_axes(ax, theme, GRID_SIZE)
-    write_title(axes, "Accuracy by learning rate and momentum")
-    write_labels(axes, "learning rate", "momentum")
+    panel = open_panel(ax, theme, "Accuracy by learning rate and momentum", "learning rate", "momentum", _SIZE)
+    axes = panel.axes
     log = len(rates) > 1 and rates.max() > 20 * rates.min()
     if log:
         axes.set_xscale("log")
     x, y = _edges(rates, log=log), _edges(momenta, log=False)
-    if not _draw_cells(axes, x, y, accuracies, chosen):
+    if not _draw_cells(panel, x, y, accuracies):
         return axes
     axes.set_xlim(float(x.min()), float(x.max()))
     axes.set_ylim(float(y.min()), float(y.max()))
     entries = _draw_borders(axes, read, max(0.0, float(y.min())), min(0.9999, float(y.max())))
-    write_legend(axes, entries, chosen, longest=28, **BELOW)
+    panel.legend(entries, longest=28, **BELOW)
     return axes
 
 
@@ -59,15 +47,14 @@ def plot_beta_landscape(record: Any, *, ax: Axes | None = None, theme: ThemeName
     """Accuracy over beta1 and beta2 of Adam and its kin (Book 2020, figures 5.6, 5.7); cells of equal size."""
     read = Fields("plot_beta_landscape", record, ("beta1", "beta2", "accuracies"))
     across, up, accuracies = _grid(read, "beta2", "beta1")
-    axes, chosen = open_axes(ax, theme, GRID_SIZE)
-    write_title(axes, "Accuracy by beta1 and beta2")
-    write_labels(axes, "beta2 (second moment)", "beta1 (first moment)")
+    labels = ("beta2 (second moment)", "beta1 (first moment)")
+    panel = open_panel(ax, theme, "Accuracy by beta1 and beta2", *labels, _SIZE)
     x, y = np.arange(len(across) + 1.0) - 0.5, np.arange(len(up) + 1.0) - 0.5
-    if _draw_cells(axes, x, y, accuracies, chosen):
-        for axis, values in ((axes.xaxis, across), (axes.yaxis, up)):
+    if _draw_cells(panel, x, y, accuracies):
+        for horizontal, values in ((True, across), (False, up)):
             stride = -(-len(values) // _MOST_TICKS)
-            write_ticks(axis, list(range(0, len(values), stride)), [f"{value:.5g}" for value in values[::stride]])
-    return axes
+            panel.ticks(horizontal, range(0, len(values), stride), [f"{value:.5g}" for value in values[::stride]])
+    return panel.axes
 
 
 def describe_momentum_landscape(record: Any) -> str:
@@ -87,16 +74,16 @@ def _grid(read: Fields, across: str, up: str) -> tuple[Numbers, Numbers, Numbers
     return x, y, read.matrix("accuracies", (len(y), len(x)))
 
 
-def _draw_cells(axes: Axes, x: Numbers, y: Numbers, accuracies: Numbers, theme: Theme) -> bool:
-    if not len(finite(accuracies)):
-        say_no_data(axes, theme)
+def _draw_cells(panel: Panel, x: Numbers, y: Numbers, accuracies: Numbers) -> bool:
+    if not panel.has_data(accuracies):
         return False
+    axes, theme = panel
     axes.grid(visible=False)
     axes.patch.set(hatch="xx", edgecolor=theme.muted)
     shown = np.ma.masked_invalid(accuracies)
     mesh = axes.pcolormesh(x, y, shown, cmap=theme.heat, vmin=0, rasterized=True)
     failed = int((~np.isfinite(accuracies)).sum())
-    colour_bar(axes, mesh, theme, "accuracy" + (" (hatched: failed)" if failed else ""))
+    panel.colour_bar(mesh, "accuracy" + (" (hatched: failed)" if failed else ""))
     return True
 
 

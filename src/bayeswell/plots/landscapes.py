@@ -7,38 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .canvas import (
-    Size,
-    colour_bar,
-    marks_if_few,
-    on_dark_and_light,
-    open_axes,
-    say_no_data,
-    size_for,
-    write_labels,
-    write_legend,
-    write_ticks,
-    write_title,
-)
-from .reading import Fields, Numbers, as_runs, finite, listed, number_text
+from .canvas import Size, handle, is_steep, marks_if_few, on_dark_and_light, open_panel, size_for
+from .reading import Fields, Numbers, as_runs, column, finite, lenient, listed, number_text
 from .theme import TICK_SIZE, ThemeName
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PLANE_SIZE: Size = (5.4, 4.4)
+_PLANE_SIZE: Size = (5.4, 4.4)
 _STEEP = 30.0
 
 
 def plot_loss_line(runs: Mapping[str, Any], *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
     """The loss along a random direction of each run, with one std of the posterior on either side."""
-    axes, chosen = open_axes(ax, theme, size_for(runs))
+    labels = ("distance (1: as long as the weights)", "NLL (nats per example)")
+    panel = open_panel(ax, theme, "Loss along a random direction", *labels, size_for(runs))
+    axes, chosen = panel
     entries: list[tuple[Any, str]] = []
     read = [(label, _line(record, label)) for label, record in as_runs("plot_loss_line", runs)]
-    seen = [np.empty(0)]
+    seen: list[Numbers] = []
     for index, (label, line) in enumerate(read):
         distances, losses = line.numbers("distances"), line.numbers("losses", like="distances")
-        seen.append(finite(losses))
+        seen.append(losses)
         look = {**chosen.line(index), **marks_if_few(len(distances), 12)}
         entries.append((axes.plot(distances, losses, **look)[0], label))
         std = line.number("posterior_std")
@@ -51,18 +41,12 @@ def plot_loss_line(runs: Mapping[str, Any], *, ax: Axes | None = None, theme: Th
             for side in (-std, std):
                 axes.axvline(side, color=chosen.colour(index), linestyle=(0, (1, 2)), linewidth=1)
     if len(read) > 1 and any(line.has("posterior_std") for _, line in read):
-        from matplotlib.lines import Line2D
-
-        entries.append((Line2D([], [], color=chosen.muted, linestyle=(0, (1, 2))), "± one posterior std"))
-    write_title(axes, "Loss along a random direction")
-    write_labels(axes, "distance (1: as long as the weights)", "NLL (nats per example)")
-    known = np.concatenate(seen)
-    if not len(known):
-        say_no_data(axes, chosen)
+        entries.append((handle(color=chosen.muted, linestyle=(0, (1, 2))), "± one posterior std"))
+    if not panel.has_data(*seen):
         return axes
-    if known.min() > 0 and known.max() > _STEEP * known.min():
+    if is_steep(np.concatenate(seen), _STEEP):
         axes.set_yscale("log")
-    write_legend(axes, entries, chosen)
+    panel.legend(entries)
     return axes
 
 
@@ -89,19 +73,16 @@ def describe_loss_line(runs: Mapping[str, Any]) -> str:
 def plot_loss_plane(plane: Any, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
     """The loss in the plane of two random directions; the ellipse is one std of the posterior."""
     read, distances, losses = _plane(plane)
-    axes, chosen = open_axes(ax, theme, PLANE_SIZE)
-    write_title(axes, "Loss in a random plane")
-    write_labels(axes, "distance along the second direction", "distance along the first direction")
-    known = finite(losses)
-    if not len(known):
-        say_no_data(axes, chosen)
+    labels = ("distance along the second direction", "distance along the first direction")
+    panel = open_panel(ax, theme, "Loss in a random plane", *labels, _PLANE_SIZE)
+    axes, chosen = panel
+    if not panel.has_data(losses):
         return axes
     from matplotlib.colors import LogNorm, Normalize
-    from matplotlib.lines import Line2D
     from matplotlib.patches import Ellipse
 
-    low, high = float(known.min()), float(known.max())
-    steep = low > 0 and high > _STEEP * low
+    known = finite(losses)
+    low, high, steep = float(known.min()), float(known.max()), is_steep(losses, _STEEP)
     norm = LogNorm(low, high) if steep else Normalize(low, high)
     shown = np.ma.masked_invalid(losses)
     axes.grid(visible=False)
@@ -118,10 +99,10 @@ def plot_loss_plane(plane: Any, *, ax: Axes | None = None, theme: ThemeName = "l
         ring = Ellipse((0, 0), 2 * stds[1], 2 * stds[0], fill=False, edgecolor="#FFFFFF", linewidth=1.6)
         axes.add_patch(ring)
         on_dark_and_light(ring)
-        shown_as = Line2D([], [], color="#FFFFFF", marker="o", markersize=8, fillstyle="none", linestyle="none")
+        shown_as = handle(color="#FFFFFF", marker="o", markersize=8, fillstyle="none", linestyle="none")
         on_dark_and_light(shown_as)
-        write_legend(axes, [(shown_as, "one posterior std")], chosen, loc="upper right")
-    colour_bar(axes, mesh, chosen, "NLL (nats per example)")
+        panel.legend([(shown_as, "one posterior std")], loc="upper right")
+    panel.colour_bar(mesh, "NLL (nats per example)")
     return axes
 
 
@@ -142,34 +123,28 @@ def describe_loss_plane(plane: Any) -> str:
 def plot_sharpness(runs: Mapping[str, Any], *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
     """How much worse the loss gets near drawn networks: after one step and after ascent, with standard errors."""
     read = _sharpness(runs)
-    axes, chosen = open_axes(ax, theme, sharpness_size(runs))
     rhos = sorted({f"{number_text(report.number('rho'))}{_kind(report)}" for _, report in read if report.has("rho")})
-    write_title(axes, "Sharpness")
     within = f"\nwithin a radius of {', '.join(rhos)}" if rhos else ""
-    write_labels(axes, f"rise of the loss (nats per example){within}", "")
+    size = (6.4, 1.3 + 0.45 * max(2, len(read)))
+    panel = open_panel(ax, theme, "Sharpness", f"rise of the loss (nats per example){within}", "", size)
+    axes, chosen = panel
     if not read:
-        say_no_data(axes, chosen)
+        panel.has_data()
         return axes
     places = np.arange(len(read), dtype=np.float64)
     entries = []
     for index, (name, shown) in enumerate((("one_step", "one step"), ("ascent", "projected ascent"))):
-        values, errors = (_numbers(read, field) for field in (name, f"{name}_error"))
+        values, errors = (column([report for _, report in read], field) for field in (name, f"{name}_error"))
         bars = axes.barh(places + 0.38 * (index - 0.5), values, height=0.36, color=chosen.colour(index))
         known = np.isfinite(errors) & np.isfinite(values)
         if known.any():
             rows = places[known] + 0.38 * (index - 0.5)
             axes.errorbar(values[known], rows, xerr=errors[known], fmt="none", ecolor=chosen.ink, capsize=2)
         entries.append((bars, shown))
-    write_ticks(axes.yaxis, list(places), [label for label, _ in read])
-    axes.set_ylim(len(read) - 0.4, -0.6)
+    panel.name_rows([label for label, _ in read])
     axes.grid(visible=False, axis="y")
-    write_legend(axes, entries, chosen, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0.2)
+    panel.legend(entries, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0.2)
     return axes
-
-
-def sharpness_size(runs: Mapping[str, Any]) -> Size:
-    """Two bars a run."""
-    return 6.4, 1.3 + 0.45 * max(2, len(as_runs("plot_sharpness", runs)))
 
 
 def describe_sharpness(runs: Mapping[str, Any]) -> str:
@@ -193,21 +168,10 @@ def _plane(plane: Any) -> tuple[Fields, Numbers, Numbers]:
 
 
 def _sharpness(runs: Any) -> list[tuple[str, Fields]]:
-    needs = ("one_step", "ascent")
     return [
-        (label, _lenient("plot_sharpness", record, needs, label)) for label, record in as_runs("plot_sharpness", runs)
+        (label, lenient("plot_sharpness", record, ("one_step", "ascent"), of=f"the record of '{label}'"))
+        for label, record in as_runs("plot_sharpness", runs)
     ]
-
-
-def _lenient(owner: str, record: Any, needs: tuple[str, ...], label: str) -> Fields:
-    """Numbers that are not finite stand as None in a file: the names must be there, the numbers need not."""
-    if isinstance(record, Mapping) and all(name in record for name in needs):
-        return Fields(owner, record, (), of=f"the record of '{label}'")
-    return Fields(owner, record, needs, of=f"the record of '{label}'")
-
-
-def _numbers(read: list[tuple[str, Fields]], name: str) -> Any:
-    return np.array([np.nan if (value := report.number(name)) is None else value for _, report in read])
 
 
 def _kind(report: Fields) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .canvas import marks_if_few, open_axes, say_no_data, write_labels, write_legend, write_title
+from .canvas import marks_if_few, open_panel
 from .reading import Fields, finite, number_text
 from .theme import ThemeName
 
@@ -20,11 +20,11 @@ def plot_rate_range(found: Any, *, ax: Axes | None = None, theme: ThemeName = "l
     """The smoothed objective against the learning rate, with the suggested rate marked (``training.RateRange``)."""
     read = Fields("plot_rate_range", found, _NEEDS)
     rates, objectives = read.numbers("rates"), read.numbers("objectives", like="rates")
-    axes, chosen = open_axes(ax, theme)
-    write_title(axes, "Learning-rate range test")
-    write_labels(axes, "learning rate of the means", "objective (nats per example)")
-    if not len(finite(objectives)):
-        say_no_data(axes, chosen)
+    panel = open_panel(
+        ax, theme, "Learning-rate range test", "learning rate of the means", "objective (nats per example)"
+    )
+    axes, chosen = panel
+    if not panel.has_data(objectives):
         return axes
     line = axes.plot(rates, objectives, **chosen.line(0), **marks_if_few(len(rates)))[0]
     entries: list[tuple[Any, str]] = [(line, "objective, smoothed")]
@@ -36,7 +36,7 @@ def plot_rate_range(found: Any, *, ax: Axes | None = None, theme: ThemeName = "l
         line = axes.axvline(broke_at, color=chosen.muted, linestyle=":")
         entries.append((line, f"broke at {number_text(broke_at)}"))
     axes.set_xscale("log")
-    write_legend(axes, entries, chosen)
+    panel.legend(entries)
     return axes
 
 

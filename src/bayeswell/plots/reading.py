@@ -84,6 +84,17 @@ class Fields:
             raise DataError(f"{self.owner}: '{name}' has shape {found.shape}; it must have {wanted} numbers")
 
 
+def lenient(owner: str, record: Any, needs: Sequence[str], *, of: str) -> Fields:
+    """Fields whose names must be there, but not their numbers: those that are not finite stand as None in a file."""
+    there = isinstance(record, Mapping) and all(name in record for name in needs)
+    return Fields(owner, record, () if there else needs, of=of)
+
+
+def column(rows: Sequence[Fields], name: str) -> Numbers:
+    """(n,): one number of each row; NaN where it is missing."""
+    return np.array([np.nan if (value := row.number(name)) is None else value for row in rows])
+
+
 def as_runs(owner: str, runs: Any) -> list[tuple[str, Any]]:
     """Labels and records, in order."""
     if not isinstance(runs, Mapping):

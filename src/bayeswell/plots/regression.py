@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import DataError
-from .canvas import BELOW, literal, marks_if_few, open_axes, say_no_data, write_labels, write_legend, write_title
+from .canvas import BELOW, literal, marks_if_few, open_panel
 from .reading import Fields, Numbers, finite, number_text
 from .theme import ThemeName
 
@@ -20,27 +20,22 @@ _STDS = 2.0
 def plot_regression_band(record: Any, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
     """Mean, ± 2 epistemic stds, and ± 2 stds of both kinds together: sqrt(epistemic^2 + aleatoric^2)."""
     read, x, mean, epistemic, aleatoric = _read(record)
-    axes, chosen = open_axes(ax, theme)
-    write_title(axes, "Prediction and its uncertainty")
-    write_labels(axes, literal(read.text("x_label", "x")), literal(read.text("y_label", "y")))
-    if not len(finite(mean)):
-        say_no_data(axes, chosen)
+    across, up = (literal(read.text(f"{name}_label", name)) for name in ("x", "y"))
+    panel = open_panel(ax, theme, "Prediction and its uncertainty", across, up)
+    axes, chosen = panel
+    if not panel.has_data(mean):
         return axes
     order = np.argsort(x)
     places, middle = x[order], mean[order]
-    entries: list[tuple[Any, str]] = []
+    line = axes.plot(places, middle, color=chosen.colour(0), linewidth=1.8, **marks_if_few(len(places)))[0]
+    entries: list[tuple[Any, str]] = [(line, "mean")]
+    bands = [("± 2 stds, epistemic", epistemic, 0.4)]
     if aleatoric is not None:
-        both = _STDS * np.hypot(epistemic, aleatoric)[order]
-        outer = axes.fill_between(places, middle - both, middle + both, color=chosen.colour(0), alpha=0.18, linewidth=0)
-        entries.append((outer, "± 2 stds, with noise"))
-    inner_std = _STDS * epistemic[order]
-    inner = axes.fill_between(
-        places, middle - inner_std, middle + inner_std, color=chosen.colour(0), alpha=0.4, linewidth=0
-    )
-    entries.insert(0, (inner, "± 2 stds, epistemic"))
-    entries.insert(
-        0, (axes.plot(places, middle, color=chosen.colour(0), linewidth=1.8, **marks_if_few(len(places)))[0], "mean")
-    )
+        bands.append(("± 2 stds, with noise", np.hypot(epistemic, aleatoric), 0.18))
+    for label, std, alpha in reversed(bands):  # the wider one lies below
+        away = _STDS * std[order]
+        look: dict[str, Any] = {"color": chosen.colour(0), "alpha": alpha, "linewidth": 0}
+        entries.insert(1, (axes.fill_between(places, middle - away, middle + away, **look), label))
     if read.has("truth"):
         truth = read.numbers("truth", like="x")[order]
         line = axes.plot(places, truth, color=chosen.ink, linestyle=(0, (4, 3)), linewidth=1.2)[0]
@@ -52,7 +47,7 @@ def plot_regression_band(record: Any, *, ax: Axes | None = None, theme: ThemeNam
             rasterized=len(train_x) > 300,
         )[0]  # fmt: skip
         entries.append((dots, "training data"))
-    write_legend(axes, entries, chosen, **{**BELOW, "ncols": 3})
+    panel.legend(entries, **{**BELOW, "ncols": 3})
     return axes
 
 
@@ -61,9 +56,7 @@ def describe_regression_band(record: Any) -> str:
     _, x, mean, epistemic, aleatoric = _read(record)
     if not len(finite(mean)):
         return "Regression curve without data."
-    noise = ""
-    if aleatoric is not None:
-        noise = f", aleatoric std {_range(aleatoric)}"
+    noise = "" if aleatoric is None else f", aleatoric std {_range(aleatoric)}"
     return (
         f"Predicted mean {_range(mean)} for x {_range(x)}, epistemic std {_range(epistemic)}{noise}; bands are two "
         "stds on either side."

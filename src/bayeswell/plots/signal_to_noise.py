@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import DataError, SettingError, nearest
-from .canvas import literal, open_axes, say_no_data, size_for, write_labels, write_legend, write_title
-from .reading import Fields, Numbers, as_list, as_runs, finite, listed, number_text
+from .canvas import handle, is_steep, literal, open_panel, size_for
+from .reading import Fields, Numbers, as_list, as_runs, listed, number_text
 from .theme import ThemeName
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ def plot_snr(
 ) -> Axes:
     """Signal to noise of each group of parameters in one layer (or all) over steps; of several members the first's."""
     from_runs = _read(runs, layer, measure)
-    axes, chosen = open_axes(ax, theme, size_for(runs))
-    from matplotlib.lines import Line2D
-
+    title = "Signal to noise of gradients" + ("" if layer == "all" else f" in {literal(layer)}")
+    panel = open_panel(ax, theme, title, "step", _MEASURES[measure], size_for(runs))
+    axes, chosen = panel
     groups = list(dict.fromkeys(group for _, paths in from_runs for group in paths))
     entries: list[tuple[Any, str]] = []
     seen: list[Numbers] = []
@@ -46,19 +46,15 @@ def plot_snr(
             look = {**chosen.line(index), "linestyle": _STYLES[groups.index(group) % len(_STYLES)]}
             axes.plot(steps, values, **look, marker="o", markersize=3)
             seen.append(values)
-        entries.append((Line2D([], [], **chosen.line(index)), label))
-    write_title(axes, "Signal to noise of gradients" + ("" if layer == "all" else f" in {literal(layer)}"))
-    write_labels(axes, "step", _MEASURES[measure])
-    known = finite(np.concatenate(seen)) if seen else np.empty(0)
-    if not len(known):
-        say_no_data(axes, chosen)
+        entries.append((handle(**chosen.line(index)), label))
+    if not panel.has_data(*seen):
         return axes
-    if known.min() > 0 and known.max() > 10 * known.min():
+    if is_steep(np.concatenate(seen)):
         axes.set_yscale("log")
     for place, group in enumerate(groups):
         style = _STYLES[place % len(_STYLES)]
-        entries.append((Line2D([], [], color=chosen.muted, linestyle=style), f"gradients of {group}"))
-    write_legend(axes, entries, chosen)
+        entries.append((handle(color=chosen.muted, linestyle=style), f"gradients of {group}"))
+    panel.legend(entries)
     return axes
 
 

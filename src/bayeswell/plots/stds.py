@@ -8,24 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import DataError, nearest, require_count
-from .canvas import (
-    Size,
-    colour_bar,
-    literal,
-    marks_if_few,
-    open_axes,
-    open_figure,
-    panels,
-    say_no_data,
-    size_for,
-    whole_ticks,
-    write_labels,
-    write_legend,
-    write_text,
-    write_ticks,
-    write_title,
-)
-from .reading import Fields, Numbers, as_list, as_numbers, finite, listed, number_text
+from .canvas import is_steep, literal, marks_if_few, open_panel, open_sheet, size_for
+from .reading import Fields, Numbers, as_list, as_numbers, column, finite, listed, number_text
 from .theme import ThemeName
 
 if TYPE_CHECKING:
@@ -37,6 +21,14 @@ _MOST_CELLS = 96
 
 _MOST_PANELS = 6
 _MOST_VALUES = 15
+_BEFORE = "stds before training"
+_SERIES: tuple[tuple[str, str, int, Any, str], ...] = (
+    ("stds", "stds", 0, "-", "o"),
+    (_BEFORE, "stds", 4, (0, (1, 1.5)), "x"),
+    ("means", "means", 1, "-", "s"),
+    ("stds less their mean", "centred_stds", 2, (0, (5, 2)), "^"),
+)
+"""Of a spectrum: label, field, colour, style and mark."""
 
 
 def heat_map_record(layer: str, stds: Any, ranks: Sequence[int] = (1, 2)) -> dict[str, Any]:
@@ -57,35 +49,29 @@ def plot_std_heat_maps(
 ) -> tuple[Axes, ...]:
     """A matrix of stds and its low-rank approximations on one colour scale (k-tied, figure 4)."""
     layer, stds, cut = _heat(record)
-    drawn, chosen = open_figure(figure, theme, std_heat_maps_size(record))
-    found = panels(drawn, chosen, 1, 1 + len(cut), 1 + len(cut))
+    sheet = open_sheet(figure, theme, (2.4 * (1 + len(cut)) + 0.8, 3.0))
+    found = sheet.panels(1, 1 + len(cut), 1 + len(cut))
+    every = [panel.axes for panel in found]
     rows, columns = (-(-size // _MOST_CELLS) for size in stds.shape)
-    known = finite(stds)
+    known, image = finite(stds), None
     if not len(known):
-        for axes in found:
-            say_no_data(axes, chosen)
-        return tuple(found)
-    image: Any = None
-    for axes, (title, matrix) in zip(found, [("stds", stds), *((f"rank {k}", m) for k, m in cut)], strict=True):
-        axes.grid(visible=False)
-        image = axes.imshow(
-            matrix[::rows, ::columns], cmap=chosen.heat, vmin=float(known.min()), vmax=float(known.max()),
+        for panel in found:
+            panel.has_data()
+        return tuple(every)
+    across = "input" if columns == 1 else f"input (every {_nth(columns)})"
+    down = "output unit" if rows == 1 else f"output unit (every {_nth(rows)})"
+    titled = [(f"{layer}: stds", stds), *((f"rank {k}", m) for k, m in cut)]
+    for panel, (title, matrix) in zip(found, titled, strict=True):
+        panel.axes.grid(visible=False)
+        image = panel.axes.imshow(
+            matrix[::rows, ::columns], cmap=sheet.theme.heat, vmin=float(known.min()), vmax=float(known.max()),
             aspect="auto", interpolation="none", extent=(0.5, stds.shape[1] + 0.5, stds.shape[0] + 0.5, 0.5),
         )  # fmt: skip
-        write_title(axes, literal(f"{layer}: {title}" if title == "stds" else title))
-        write_labels(axes, "input" if columns == 1 else f"input (every {_nth(columns)})", "")
-        whole_ticks(axes.xaxis, 5)
-        whole_ticks(axes.yaxis, 5)
-    write_labels(
-        found[0], str(found[0].get_xlabel()), "output unit" if rows == 1 else f"output unit (every {_nth(rows)})"
-    )
-    colour_bar(found[-1], image, chosen, "posterior std", over=found)
-    return tuple(found)
-
-
-def std_heat_maps_size(record: Any) -> Size:
-    """One panel beside the other."""
-    return 2.4 * (1 + len(_heat(record)[2])) + 0.8, 3.0
+        panel.title(literal(title))
+        panel.labels(across, down if panel is found[0] else "")
+        panel.whole_ticks(5, both=True)
+    found[-1].colour_bar(image, "posterior std", over=every)
+    return tuple(every)
 
 
 def describe_std_heat_maps(record: Any) -> str:
@@ -113,45 +99,32 @@ def plot_spectra(
 ) -> tuple[Axes, ...]:
     """Explained variance of each singular value of stds and means, and of stds before training; a panel a layer."""
     before, after = _spectra(taken, layers)
-    drawn, chosen = open_figure(figure, theme, spectra_size(taken, layers=layers))
     count = max(1, len(after))
     columns = min(3, count)
-    found = panels(drawn, chosen, -(-count // columns), columns, count, sharey=True)
+    size = (5.0, 3.7) if count == 1 else (0.6 + 2.6 * columns, 0.7 + 2.4 * -(-count // 3))
+    sheet = open_sheet(figure, theme, size)
+    found = sheet.panels(-(-count // columns), columns, count, sharey=True)
+    every = tuple(panel.axes for panel in found)
     if not after:
-        say_no_data(found[0], chosen)
-        return tuple(found)
+        found[0].has_data()
+        return every
     entries: dict[str, Any] = {}
-    for index, (axes, (name, spectrum)) in enumerate(zip(found, after.items(), strict=True)):
-        series: list[tuple[str, Fields, str, Any, str]] = [
-            ("stds", spectrum, "stds", "-", "o"),
-            ("means", spectrum, "means", "-", "s"),
-        ]
-        series.append(("stds less their mean", spectrum, "centred_stds", (0, (5, 2)), "^"))
-        if name in before:
-            series.insert(1, ("stds before training", before[name], "stds", (0, (1, 1.5)), "x"))
-        colours = {"stds": 0, "means": 1, "stds less their mean": 2, "stds before training": 4}
-        for label, read, field, style, marker in series:
-            values = read.numbers(field)[:_MOST_VALUES] if read.has(field) else np.empty(0)
-            if not len(values):
-                continue
-            entries[label] = axes.plot(
-                np.arange(1, len(values) + 1), values, color=chosen.colour(colours[label]), linestyle=style,
-                marker=marker, markersize=4, linewidth=1.3,
-            )[0]  # fmt: skip
-        axes.set_yscale("log")
-        axes.set_ylim(1e-4, 1.5)
-        whole_ticks(axes.xaxis)
-        write_title(axes, literal(name, 26))
-        write_labels(axes, "singular value", "explained variance" if index % columns == 0 else "")
-    ncols = 4 if count > 2 else 2
-    write_legend(drawn, [(h, label) for label, h in entries.items()], chosen, loc="outside lower center", ncols=ncols)
-    return tuple(found)
-
-
-def spectra_size(taken: Sequence[Any], *, layers: Sequence[str] | None = None) -> Size:
-    """Three panels a row."""
-    count = max(1, len(_spectra(taken, layers)[1]))
-    return (5.0, 3.7) if count == 1 else (0.6 + 2.6 * min(3, count), 0.7 + 2.4 * -(-count // 3))
+    for index, (panel, (name, spectrum)) in enumerate(zip(found, after.items(), strict=True)):
+        for label, field, colour, style, marker in _SERIES:
+            read = before.get(name) if label == _BEFORE else spectrum
+            values = read.numbers(field)[:_MOST_VALUES] if read is not None and read.has(field) else np.empty(0)
+            if len(values):
+                entries[label] = panel.axes.plot(
+                    np.arange(1, len(values) + 1), values, color=sheet.theme.colour(colour), linestyle=style,
+                    marker=marker, markersize=4, linewidth=1.3,
+                )[0]  # fmt: skip
+        panel.axes.set_yscale("log")
+        panel.axes.set_ylim(1e-4, 1.5)
+        panel.whole_ticks()
+        panel.title(literal(name, 26))
+        panel.labels("singular value", "explained variance" if index % columns == 0 else "")
+    sheet.legend(entries, ncols=4 if count > 2 else 2)
+    return every
 
 
 def describe_spectra(taken: Sequence[Any]) -> str:
@@ -160,14 +133,14 @@ def describe_spectra(taken: Sequence[Any]) -> str:
     clauses = []
     for name, read in after.items():
         parts = []
-        for shown, source, field in (
+        for label, source, field in (
             ("stds", read, "stds"),
             ("means", read, "means"),
-            ("before", before.get(name), "stds"),
+            (_BEFORE, before.get(name), "stds"),
         ):
             values = source.numbers(field) if source is not None and source.has(field) else np.empty(0)
             if len(values):
-                parts.append(f"{'stds before training' if shown == 'before' else shown} {number_text(values[0])}")
+                parts.append(f"{label} {number_text(values[0])}")
         clauses.append(f"{name}: {', '.join(parts) or 'no data'}")
     head = "Variance explained by the first singular value"
     return f"{head}; {listed(clauses)}." if clauses else f"{head}, without data."
@@ -176,27 +149,20 @@ def describe_spectra(taken: Sequence[Any]) -> str:
 def plot_std_paths(path: Any, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
     """Posterior std / prior std of each layer before training and after each epoch (``diagnostics.StdPath``)."""
     layers = _path(path)
-    axes, chosen = open_axes(ax, theme, std_paths_size(path))
+    labels = ("epochs trained", "posterior std / prior std")
+    panel = open_panel(ax, theme, "Stds through training", *labels, size_for(layers))
+    axes, chosen = panel
     entries = []
     for index, (name, values) in enumerate(layers.items()):
         look = {**chosen.line(index), **marks_if_few(len(values), 12)}
         entries.append((axes.plot(np.arange(len(values)), values, **look)[0], name))
-    write_title(axes, "Stds through training")
-    write_labels(axes, "epochs trained", "posterior std / prior std")
-    known = finite(np.concatenate(list(layers.values()))) if layers else np.empty(0)
-    if not len(known):
-        say_no_data(axes, chosen)
+    if not panel.has_data(*layers.values()):
         return axes
-    whole_ticks(axes.xaxis)
-    if known.min() > 0 and known.max() > 10 * known.min():
+    panel.whole_ticks()
+    if is_steep(np.concatenate(list(layers.values()))):
         axes.set_yscale("log")
-    write_legend(axes, entries, chosen, longest=30)
+    panel.legend(entries, longest=30)
     return axes
-
-
-def std_paths_size(path: Any) -> Size:
-    """A line a layer."""
-    return size_for(_path(path))
 
 
 def describe_std_paths(path: Any) -> str:
@@ -215,35 +181,29 @@ def plot_layers(
 ) -> tuple[Axes, Axes]:
     """Median std / prior std of each layer, from its lowest to its highest, and KL a weight (``LayerReport``)."""
     rows = _layers(report)
-    drawn, chosen = open_figure(figure, theme, layers_size(report))
-    left, right = panels(drawn, chosen, 1, 2, 2, sharey=True)
-    write_title(left, "Width of the posterior")
-    write_title(right, "KL to the prior; of a point -log prior")
-    write_labels(left, "posterior std / prior std (median, range)", "")
-    write_labels(right, "nats per weight", "")
+    sheet = open_sheet(figure, theme, (8.0, 1.1 + 0.3 * max(3, len(rows))))
+    widths, costs = sheet.panels(1, 2, 2, sharey=True)
+    chosen, left, right = sheet.theme, widths.axes, costs.axes
+    widths.title("Width of the posterior")
+    costs.title("KL to the prior; of a point -log prior")
+    widths.labels("posterior std / prior std (median, range)", "")
+    costs.labels("nats per weight", "")
     if not rows:
-        say_no_data(left, chosen)
+        widths.has_data()
         return left, right
     places = np.arange(len(rows))
-    median, low, high = (_of_rows(rows, f"std_ratio_{name}") for name in ("median", "min", "max"))
+    median, low, high = (column(rows, f"std_ratio_{name}") for name in ("median", "min", "max"))
     left.hlines(places, low, high, color=chosen.colour(0), linewidth=1.2, alpha=0.7)
     left.plot(median, places, color=chosen.colour(0), marker="o", markersize=6, linestyle="none")
-    divergences = _of_rows(rows, "kl_per_weight")
+    divergences = column(rows, "kl_per_weight")
     right.barh(places, divergences, color=chosen.colour(1), height=0.6)
     if not len(finite(divergences)):  # a bank of draws has no density
-        write_text(right, 0.5, 0.5, "KL unknown", chosen, ha="center", va="center", transform=right.transAxes)
+        costs.text(0.5, 0.5, "KL unknown", ha="center", va="center", transform=right.transAxes)
         right.set_xticks([])
-    known = finite(np.concatenate([median, low, high]))
-    if len(known) and known.min() > 0 and known.max() > 10 * known.min():
+    if is_steep(np.concatenate([median, low, high])):
         left.set_xscale("log")
-    write_ticks(left.yaxis, list(places), [row.text("layer", "") for row in rows])
-    left.set_ylim(len(rows) - 0.4, -0.6)
+    widths.name_rows([row.text("layer", "") for row in rows])
     return left, right
-
-
-def layers_size(report: Any) -> Size:
-    """A line a layer."""
-    return 8.0, 1.1 + 0.3 * max(3, len(_layers(report)))
 
 
 def describe_layers(report: Any) -> str:
@@ -294,10 +254,6 @@ def _path(path: Any) -> dict[str, Numbers]:
 def _layers(report: Any) -> list[Fields]:
     rows = Fields("plot_layers", report, ("layers",)).parts("layers")
     return [Fields("plot_layers", row, ("layer",), of="a layer") for row in rows]
-
-
-def _of_rows(rows: Sequence[Fields], name: str) -> Numbers:
-    return np.array([np.nan if (value := row.number(name)) is None else value for row in rows])
 
 
 def _nth(number: int) -> str:

@@ -8,21 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import DataError
-from .canvas import (
-    Size,
-    marks_if_few,
-    open_axes,
-    open_figure,
-    panels,
-    say_no_data,
-    whole_ticks,
-    with_legend,
-    write_labels,
-    write_legend,
-    write_title,
-)
+from .canvas import SINGLE, Panel, handle, is_steep, marks_if_few, open_panel, open_sheet, with_legend
 from .reading import Numbers, as_list, as_numbers, as_runs, finite, listed, number_text
-from .theme import Theme, ThemeName
+from .theme import ThemeName
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,29 +39,20 @@ def plot_training_curves(
 ) -> tuple[Axes, ...]:
     """NLL, KL, accuracy (or RMSE) and learning rates against epochs, a panel each, as far as any run has them."""
     wanted = _panels(runs)
-    drawn, chosen = open_figure(figure, theme, training_curves_size(runs))
-    columns = 1 if len(wanted) < 2 else 2
-    found = panels(drawn, chosen, -(-max(1, len(wanted)) // columns), columns, max(1, len(wanted)))
-    if not wanted:
-        say_no_data(found[0], chosen)
-        return tuple(found)
+    count = max(1, len(wanted))
+    columns = 1 if count == 1 else 2
+    size = SINGLE if count == 1 else (8.0, 0.6 + 2.6 * -(-count // 2))
+    sheet = open_sheet(figure, theme, with_legend(size, len(as_runs(_OWNER, runs)), 3))
+    found = sheet.panels(-(-count // columns), columns, count)
     entries: dict[str, Any] = {}
-    for axes, quantity in zip(found, wanted, strict=True):
-        if quantity == _RATES:
-            entries |= {label: line for line, label in _draw_rates(axes, runs, chosen)}
-        else:
-            entries |= {label: line for line, label in _draw_quantity(axes, runs, quantity, chosen)}
-        write_title(axes, _TITLES.get(quantity, quantity.capitalize()))
-    listed_entries = [(line, label) for label, line in entries.items()]
-    write_legend(drawn, listed_entries, chosen, longest=28, loc="outside lower center", ncols=3)
-    return tuple(found)
-
-
-def training_curves_size(runs: Mapping[str, Sequence[Any]]) -> Size:
-    """Two panels a row."""
-    count = len(_panels(runs))
-    size = (6.0, 3.7) if count < 2 else (8.0, 0.6 + 2.6 * -(-count // 2))
-    return with_legend(size, len(as_runs(_OWNER, runs)), 3)
+    for panel, quantity in zip(found, wanted, strict=False):
+        draw = _draw_rates if quantity == _RATES else _draw_quantity
+        entries |= {label: line for line, label in draw(panel, runs, quantity)}
+        panel.title(_TITLES.get(quantity, quantity.capitalize()))
+    if not wanted:
+        found[0].has_data()
+    sheet.legend(entries, longest=28)
+    return tuple(panel.axes for panel in found)
 
 
 def plot_training_curve(
@@ -83,22 +62,18 @@ def plot_training_curve(
     known = sorted({name for _, rows in _read(runs) for row in rows for name in row})
     if known and quantity not in known and _VALIDATION + quantity not in known:
         raise DataError(f"plot_training_curve: no epoch has '{quantity}'; there are: {', '.join(known)}")
-    axes, chosen = open_axes(ax, theme)
-    entries = _draw_quantity(axes, runs, quantity, chosen)
-    write_title(axes, _TITLES.get(quantity, quantity))
-    write_legend(axes, entries, chosen)
-    return axes
+    panel = open_panel(ax, theme, _TITLES.get(quantity, quantity))
+    panel.legend(_draw_quantity(panel, runs, quantity))
+    return panel.axes
 
 
 def plot_learning_rates(
     runs: Mapping[str, Sequence[Any]], *, ax: Axes | None = None, theme: ThemeName = "light"
 ) -> Axes:
     """The learning rate of each group of parameters at the end of each epoch."""
-    axes, chosen = open_axes(ax, theme)
-    entries = _draw_rates(axes, runs, chosen)
-    write_title(axes, _RATES.capitalize())
-    write_legend(axes, entries, chosen)
-    return axes
+    panel = open_panel(ax, theme, _RATES.capitalize())
+    panel.legend(_draw_rates(panel, runs))
+    return panel.axes
 
 
 def describe_training_curves(runs: Mapping[str, Sequence[Any]]) -> str:
@@ -149,9 +124,8 @@ def _members(rows: Epochs) -> list[Epochs]:
     return list(found.values())
 
 
-def _draw_quantity(axes: Axes, runs: Any, quantity: str, theme: Theme) -> list[tuple[Any, str]]:
-    from matplotlib.lines import Line2D
-
+def _draw_quantity(panel: Panel, runs: Any, quantity: str) -> list[tuple[Any, str]]:
+    axes, theme = panel
     entries: list[tuple[Any, str]] = []
     seen: list[Numbers] = []
     dashed = False
@@ -168,18 +142,16 @@ def _draw_quantity(axes: Axes, runs: Any, quantity: str, theme: Theme) -> list[t
                 line = _curve(axes, _column(member, "epoch"), _column(member, prefix + quantity), look, len(members))
                 seen.append(np.asarray(line.get_ydata(), dtype=np.float64))
                 if not any(label == name for _, name in entries):
-                    entries.append((Line2D([], [], **theme.line(index)), label))
-    values = finite(np.concatenate(seen)) if seen else np.empty(0)
-    _finish(axes, values, theme, _LABELS.get(quantity, quantity))
+                    entries.append((handle(**theme.line(index)), label))
+    _finish(panel, seen, _LABELS.get(quantity, quantity))
     if dashed:
-        entries.append((Line2D([], [], color=theme.muted, linestyle=(0, (3, 2))), "validation (dashed)"))
+        entries.append((handle(color=theme.muted, linestyle=(0, (3, 2))), "validation (dashed)"))
     return entries
 
 
-def _draw_rates(axes: Axes, runs: Any, theme: Theme) -> list[tuple[Any, str]]:
+def _draw_rates(panel: Panel, runs: Any, quantity: str = _RATES) -> list[tuple[Any, str]]:
     """Colours are runs, line styles are groups of parameters."""
-    from matplotlib.lines import Line2D
-
+    axes, theme = panel
     read = _read(runs)
     names = [name for _, rows in read for row in rows for name in row if name.startswith("lr.")]
     groups = list(dict.fromkeys(names))
@@ -196,12 +168,12 @@ def _draw_rates(axes: Axes, runs: Any, theme: Theme) -> list[tuple[Any, str]]:
             line = _curve(axes, _column(first, "epoch"), _column(first, group), look, 1)
             seen.append(np.asarray(line.get_ydata(), dtype=np.float64))
         if rows:
-            entries.append((Line2D([], [], **theme.line(index)), label))
+            entries.append((handle(**theme.line(index)), label))
     if len(groups) > 1:
         for place, group in enumerate(groups):
             style = styles[place % len(styles)]
-            entries.append((Line2D([], [], color=theme.muted, linestyle=style), f"rate of {group[3:]}"))
-    _finish(axes, finite(np.concatenate(seen)) if seen else np.empty(0), theme, "learning rate")
+            entries.append((handle(color=theme.muted, linestyle=style), f"rate of {group[3:]}"))
+    _finish(panel, seen, "learning rate")
     return entries
 
 
@@ -211,11 +183,10 @@ def _curve(axes: Axes, x: Numbers, y: Numbers, look: Mapping[str, Any], members:
     return axes.plot(x, y, **{**look, **marks, **fainter})[0]
 
 
-def _finish(axes: Axes, values: Numbers, theme: Theme, label: str) -> None:
-    write_labels(axes, "epoch", label)
-    if not len(values):
-        say_no_data(axes, theme)
+def _finish(panel: Panel, seen: list[Numbers], label: str) -> None:
+    panel.labels("epoch", label)
+    if not panel.has_data(*seen):
         return
-    whole_ticks(axes.xaxis)
-    if label != "accuracy" and values.min() > 0 and values.max() > _STEEP * values.min():
-        axes.set_yscale("log")
+    panel.whole_ticks()
+    if label != "accuracy" and is_steep(np.concatenate(seen), _STEEP):
+        panel.axes.set_yscale("log")

@@ -9,19 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import require_count
-from .canvas import (
-    literal,
-    marks_if_few,
-    open_axes,
-    say_no_data,
-    size_for,
-    write_labels,
-    write_legend,
-    write_text,
-    write_title,
-)
+from .canvas import Panel, literal, marks_if_few, open_panel, size_for
 from .reading import Fields, Numbers, as_runs, finite, listed, number_text
-from .theme import Theme, ThemeName
+from .theme import ThemeName
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,22 +25,21 @@ _SCORES: Mapping[str, str] = {
 
 def plot_risk_coverage(runs: Mapping[str, Any], *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
     """The mean loss of the surest examples against the share of examples they are (``metrics.risk_coverage``)."""
-    axes, chosen = open_axes(ax, theme, size_for(runs))
-    entries, drawn = [], False
+    labels = ("coverage (share of examples answered)", "risk (mean loss of those)")
+    panel = open_panel(ax, theme, "Risk and coverage", *labels, size_for(runs))
+    axes, chosen = panel
+    entries, seen = [], []
     for index, (label, curve) in enumerate(as_runs("plot_risk_coverage", runs)):
         read = _curve(curve, label)
         coverage, risk = read.numbers("coverage"), read.numbers("risk", like="coverage")
         line = axes.plot(coverage, risk, **chosen.line(index), **marks_if_few(len(finite(risk))))[0]
-        aurc, drawn = read.number("aurc"), drawn or len(finite(risk)) > 0
+        aurc = read.number("aurc")
+        seen.append(risk)
         entries.append((line, label if aurc is None else f"{label} (AURC {number_text(aurc)})"))
-    write_title(axes, "Risk and coverage")
-    write_labels(axes, "coverage (share of examples answered)", "risk (mean loss of those)")
     axes.set_xlim(0, 1)
-    if drawn:
+    if panel.has_data(*seen):
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]) if axes.get_ylim()[0] < -0.05 else 0.0)
-        write_legend(axes, entries, chosen)
-    else:
-        say_no_data(axes, chosen)
+        panel.legend(entries)
     return axes
 
 
@@ -77,51 +66,38 @@ def describe_risk_coverage(runs: Mapping[str, Any]) -> str:
 def plot_ood_scores(record: Any, *, bins: int = 30, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
     """Histograms of a score of uncertainty for ordinary inputs and for others, each as shares of its own number."""
     require_count("plot_ood_scores", "bins", bins)
-    read = Fields("plot_ood_scores", record, ("inside", "outside"))
-    inside, outside = finite(read.numbers("inside")), finite(read.numbers("outside"))
-    axes, chosen = open_axes(ax, theme)
-    score = read.text("score", "entropy")
-    groups = [(_inside_label(read), inside), (_outside_label(read), outside)]
-    entries = _histograms(axes, groups, bins, chosen)
+    read, name, groups = _scores(record)
     auroc = read.number("auroc")
-    write_title(
-        axes, "Inside and outside the distribution" + (f": AUROC {number_text(auroc)}" if auroc is not None else "")
-    )
-    write_labels(axes, _SCORES.get(score, literal(score)), "share of inputs")
-    write_legend(axes, entries, chosen)
-    return axes
+    title = "Inside and outside the distribution" + (f": AUROC {number_text(auroc)}" if auroc is not None else "")
+    panel = open_panel(ax, theme, title, literal(name), "share of inputs")
+    panel.legend(_histograms(panel, groups, bins))
+    return panel.axes
 
 
 def describe_ood_scores(record: Any) -> str:
     """Means of both sides and the AUROC."""
-    read = Fields("plot_ood_scores", record, ("inside", "outside"))
-    inside, outside = finite(read.numbers("inside")), finite(read.numbers("outside"))
+    read, name, groups = _scores(record)
+    sides = [f"{len(values)} {label} inputs with mean {number_text(_mean(values))}" for label, values in groups]
     auroc = read.number("auroc")
-    name = _SCORES.get(read.text("score", "entropy"), read.text("score", "entropy"))
-    return (
-        f"Histograms of {name}: {len(inside)} {_inside_label(read)} inputs with mean {number_text(_mean(inside))}, "
-        f"{len(outside)} {_outside_label(read)} inputs with mean {number_text(_mean(outside))}"
-        f"{'' if auroc is None else f'; AUROC {number_text(auroc)}'}."
-    )
+    return f"Histograms of {name}: {', '.join(sides)}{'' if auroc is None else f'; AUROC {number_text(auroc)}'}."
 
 
 def plot_entropy(record: Any, *, bins: int = 30, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
     """Histograms of predictive entropy where the prediction is right, where wrong, and outside the distribution."""
     require_count("plot_entropy", "bins", bins)
     read, groups = _entropies(record)
-    axes, chosen = open_axes(ax, theme)
+    panel = open_panel(ax, theme, "Entropy of predictions", _SCORES["entropy"], "share of each group")
+    axes, chosen = panel
     classes = read.number("classes")
     top = math.log(classes) if classes is not None and classes > 1 else None
     shown = [(f"{name}: {len(values)}, mean {number_text(_mean(values))}", values) for name, values in groups]
-    entries = _histograms(axes, shown, bins, chosen, top)
+    entries = _histograms(panel, shown, bins, top)
     if top is not None:
         axes.axvline(top, color=chosen.muted, linestyle=(0, (4, 3)), linewidth=1)
         place = axes.get_xaxis_transform()
         note = f"log {classes:.0f} "
-        write_text(axes, top, 0.98, note, chosen, ha="right", va="top", transform=place, color=chosen.muted)
-    write_title(axes, "Entropy of predictions")
-    write_labels(axes, _SCORES["entropy"], "share of each group")
-    write_legend(axes, entries, chosen, loc="upper center")
+        panel.text(top, 0.98, note, ha="right", va="top", transform=place, color=chosen.muted)
+    panel.legend(entries, loc="upper center")
     return axes
 
 
@@ -143,12 +119,15 @@ def _entropies(record: Any) -> tuple[Fields, list[tuple[str, Numbers]]]:
     return read, [(shown[name], finite(read.numbers(name))) for name in names]
 
 
-def _inside_label(read: Fields) -> str:
-    return read.text("inside_label", "in distribution")
-
-
-def _outside_label(read: Fields) -> str:
-    return read.text("outside_label", "out of distribution")
+def _scores(record: Any) -> tuple[Fields, str, list[tuple[str, Numbers]]]:
+    """The record, what its score is, and the scores of both sides with their labels."""
+    read = Fields("plot_ood_scores", record, ("inside", "outside"))
+    score = read.text("score", "entropy")
+    groups = [
+        (read.text(f"{side}_label", label), finite(read.numbers(side)))
+        for side, label in (("inside", "in distribution"), ("outside", "out of distribution"))
+    ]
+    return read, _SCORES.get(score, score), groups
 
 
 def _mean(values: Numbers) -> float | None:
@@ -156,12 +135,12 @@ def _mean(values: Numbers) -> float | None:
 
 
 def _histograms(
-    axes: Axes, groups: Sequence[tuple[str, Numbers]], bins: int, theme: Theme, top: float | None = None
+    panel: Panel, groups: Sequence[tuple[str, Numbers]], bins: int, top: float | None = None
 ) -> list[tuple[Any, str]]:
     """Filled steps over common bins; the share of each group in each bin."""
+    axes, theme = panel
     everything = np.concatenate([values for _, values in groups])
-    if not len(everything):
-        say_no_data(axes, theme)
+    if not panel.has_data(everything):
         return []
     low, high = min(0.0, float(everything.min())), max(float(everything.max()), top or 0.0)
     edges = np.linspace(low, high if high > low else low + 1, bins + 1)

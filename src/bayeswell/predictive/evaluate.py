@@ -8,7 +8,6 @@ of a few, are held at a time: memory is bounded, however many draws there are.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from itertools import islice
 from typing import Any, overload
 
@@ -16,14 +15,15 @@ import torch
 from torch import Tensor
 
 from ..errors import NetworkError, SettingError, require_count
+from ..guards import together
 from ..likelihoods import ClassLikelihood, RealLikelihood
+from ..modes import evaluation_mode
 from ..random import make_generator
 from ..types import LINEARISED, Inputs, Likelihood
 from .accumulate import Accumulator, ClassAverage, NLLSums, RealAverage, class_prediction, real_prediction
 from .contracts import Drawable, Linearisable, ManyAtOnce, require_tensor
 from .inputs import Batch, Home, as_targets, cut_into_batches, home_of
-from .linearised import LinearisedNetwork, choose_prediction, plain_kernels
-from .modes import evaluation_mode
+from .linearised import LinearisedNetwork, choose_prediction
 from .predictions import ClassPrediction, RealPrediction
 
 
@@ -92,7 +92,7 @@ def predict(
     ``seed``, or else from torch's global one. ``keep_samples`` keeps what each draw says (memory grows with
     draws). ``prediction`` is "sampled" (each draw is a network) or "linearised" (to first order around the posterior's
     mean: ``predictive.linearised``); None leaves it to the model. The model is evaluated without gradients in
-    evaluation mode and left in the mode it had.
+    evaluation mode and left in the mode it had. Several threads may predict at once: those with one network take turns.
     """
     _require_counts("predict", draws, batch_size)
     chosen = choose_prediction(model, prediction)
@@ -192,7 +192,8 @@ def _run_draws(
     """
     draws = getattr(model, "useful_draws", int)(draws)
     linearised = prediction == LINEARISED
-    with torch.no_grad(), evaluation_mode(model), plain_kernels(model) if linearised else nullcontext():
+    # The model's guard is held from the first draw to the last: other threads that predict with it wait.
+    with torch.no_grad(), evaluation_mode(model):
         call = LinearisedNetwork(model).call if linearised and isinstance(model, Linearisable) else model.call
         networks = model.draws(draws, generator)
         stack = None if linearised else _find_stack(model, batches, home)
@@ -228,8 +229,9 @@ def _run_together(
     collectors: Sequence[Accumulator],
 ) -> None:
     for batch, collector in zip(batches, collectors, strict=True):
-        for outputs in stack.outputs(networks, batch.inputs):
-            collector.add(_require_outputs(outputs, batch.stop - batch.start))
+        with together():
+            for outputs in stack.outputs(networks, batch.inputs):
+                collector.add(_require_outputs(outputs, batch.stop - batch.start))
 
 
 def _run_one_draw(

@@ -10,7 +10,7 @@ from ..diagnostics import std_movement
 from ..errors import BayeswellError
 from .numbers import number, shown
 from .reading import RunRecord, mapping
-from .summary import Row
+from .summary import MethodRow
 
 _HEAD = frozenset({"name", "summary", "paper"})
 
@@ -31,7 +31,7 @@ class Card:
     truncation: list[dict[str, str]]
 
 
-def card_of(row: Row) -> Card:
+def card_of(row: MethodRow) -> Card:
     """The card of a row, from its first inspected run."""
     run = row.first
     method = mapping(run.config.get("method"))
@@ -45,7 +45,7 @@ def card_of(row: Row) -> Card:
     )  # fmt: skip
 
 
-def _facts(row: Row) -> list[tuple[str, str]]:
+def _facts(row: MethodRow) -> list[tuple[str, str]]:
     run = row.first
     cost, count = mapping(run.result.get("cost")), number(run.result.get("parameters"))
     found: list[tuple[str, str | None]] = [

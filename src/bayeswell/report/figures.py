@@ -13,7 +13,7 @@ from ..errors import BayeswellError
 from ..plots import PLOTS, figure_to_svg
 from .numbers import number
 from .reading import RunRecord, mapping
-from .summary import Row, Table
+from .summary import MethodRow, Table
 
 TOGETHER = ("training_curves", "calibration", "risk_coverage", "sharpness", "loss_line", "step_times", "snr")
 """All rows in one picture."""
@@ -133,7 +133,7 @@ def _of_many(name: str, run: RunRecord) -> Any:
     return run.plot_record(name)
 
 
-def _own(row: Row, *, alone: bool) -> Sequence[tuple[str, str, Any]]:
+def _own(row: MethodRow, *, alone: bool) -> Sequence[tuple[str, str, Any]]:
     """(plot, key of its ids, record) of each picture of a row."""
     found: list[tuple[str, str, Any]] = []
     for name in ALONE:

@@ -10,13 +10,13 @@ import base64
 import contextlib
 import hashlib
 import os
-import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import FileError
 from ..experiments.paths import path_of
+from ..persistence import write_whole
 from ..version import __version__
 from .cards import card_of, text_of
 from .commands import report_command, train_command
@@ -51,7 +51,10 @@ def write_report(
         if told is not None:
             told(line)
     place = path_of(out) if out is not None else path_of(paths[0]) / NAME
-    _write(place, render_page(reading, [os.fspath(path) for path in paths], title=title, every_picture=every_picture))
+    page = render_page(reading, [os.fspath(path) for path in paths], title=title, every_picture=every_picture)
+    with contextlib.suppress(OSError):  # what is wrong with the folder is said when the page is written
+        place.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(place, page.encode("utf-8", "replace"))  # a path may hold bytes that are no text
     return place
 
 
@@ -171,17 +174,3 @@ def _example(example: Mapping[str, Any], images: dict[str, Any]) -> dict[str, An
     key = hashlib.sha256(f"{image.get('shape')} {image.get('pixels')}".encode()).hexdigest()[:16]
     images[key] = {"shape": image.get("shape"), "pixels": image.get("pixels")}
     return {**example, "image": key}
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    temporary = path.with_name(f".{path.name}.bayeswell-tmp-{secrets.token_hex(8)}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # A path may hold bytes that are no text.
-        temporary.write_bytes(text.encode("utf-8", "replace"))
-        os.replace(temporary, path)
-    except (OSError, ValueError) as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise FileError(f"cannot write {str(path)!r}: {getattr(error, 'strerror', None) or error}") from error

@@ -34,7 +34,7 @@ class Cell:
 
 
 @dataclass
-class Row:
+class MethodRow:
     """One choice of settings with its runs."""
 
     label: str
@@ -63,7 +63,7 @@ class Table:
     """All rows of one data set."""
 
     data: str
-    rows: list[Row]
+    rows: list[MethodRow]
     scores: list[Score] = field(default_factory=list)
 
     @property
@@ -95,13 +95,13 @@ class Table:
 
 def tables_of(runs: Sequence[RunRecord]) -> list[Table]:
     """The runs in order, put into rows and tables, with the best of each score marked."""
-    grouped: dict[str, dict[str, Row]] = {}
+    grouped: dict[str, dict[str, MethodRow]] = {}
     for run in runs:
         key = json.dumps([run.label or run.method, _settings(run)], sort_keys=True, default=str)
         rows = grouped.setdefault(run.data, {})
         if key in rows and run.seed is not None and run.seed in {other.seed for other in rows[key].runs}:
             key = f"{key} {run.path}"  # the same run again says nothing of other seeds: a row of its own
-        rows.setdefault(key, Row(run.label or run.method, [])).runs.append(run)
+        rows.setdefault(key, MethodRow(run.label or run.method, [])).runs.append(run)
     return [_table(data, list(rows.values())) for data, rows in grouped.items()]
 
 
@@ -112,7 +112,7 @@ def _settings(run: RunRecord) -> Any:
     return {name: value for name, value in run.experiment.items() if name != "seed"}
 
 
-def _table(data: str, rows: list[Row]) -> Table:
+def _table(data: str, rows: list[MethodRow]) -> Table:
     labels = [row.label for row in rows]
     for row in rows:
         if labels.count(row.label) > 1:
@@ -136,7 +136,7 @@ def _cells(runs: Sequence[RunRecord]) -> dict[str, Cell]:
     return cells
 
 
-def _mark(score: Score, rows: Sequence[Row]) -> None:
+def _mark(score: Score, rows: Sequence[MethodRow]) -> None:
     having = [row for row in rows if score.key in row.cells]
     if not score.better or len(having) < 2:
         return

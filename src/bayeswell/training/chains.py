@@ -9,9 +9,8 @@ from ..errors import SettingError
 from ..lifting import BayesianModule
 from ..likelihoods import ClassLikelihood, RealLikelihood
 from ..metrics.chains import ChainReport, chain_report
-from ..posteriors import EmpiricalPosterior
 from ..predictive import evaluation_mode
-from ..types import Inputs, Likelihood
+from ..types import BANK, Inputs, Likelihood
 
 
 def function_space_report(model: BayesianModule, chains: int, inputs: Inputs, likelihood: Likelihood) -> ChainReport:
@@ -21,12 +20,11 @@ def function_space_report(model: BayesianModule, chains: int, inputs: Inputs, li
     themselves have symmetries on which chains need not agree (Izmailov et al. 2021 compare in function space too).
     """
     posterior = model.posterior
-    if not isinstance(posterior, EmpiricalPosterior):
+    if BANK not in model.posterior_part.provides:
         raise SettingError(f"posterior '{model.posterior_part.name}' is not a bank of draws; it has no chains")
     with torch.no_grad(), evaluation_mode(model):
         values = [
-            _prediction(model.call(posterior.member(index), inputs), likelihood)
-            for index in range(len(posterior.weights))
+            _prediction(model.call(posterior.member(index), inputs), likelihood) for index in range(posterior.members)
         ]
     drawn = torch.stack(values)
     return chain_report(drawn.view(chains, len(values) // chains, *drawn.shape[1:]))

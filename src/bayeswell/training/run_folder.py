@@ -23,6 +23,7 @@ import torch
 from ..errors import FileError, SettingError
 from ..persistence import JSON, LineLog, read_document, write_document
 from ..persistence.locks import Lease, try_lock
+from ..plain import plain
 from .checkpoints import Checkpoints
 from .records import EpochRecord
 from .run import Callback, Run
@@ -135,19 +136,12 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
     """Each setting that differs, by name, with both values."""
     found = []
     for key in sorted({*old, *new}):
-        before, after = old.get(key), _as_json(new.get(key))
+        before, after = old.get(key), plain(new.get(key))  # as it would come back from a file
         if isinstance(before, dict) and isinstance(after, dict):
             found += differences(before, after, f"{prefix}{key}.")
         elif before != after:
             found.append(f"{prefix}{key} was {before!r}, is now {after!r}")
     return found
-
-
-def _as_json(value: Any) -> Any:
-    """As it would come back from a file."""
-    if isinstance(value, Mapping):
-        return {key: _as_json(part) for key, part in value.items()}
-    return [_as_json(part) for part in value] if isinstance(value, tuple | list) else value
 
 
 class MetricsLog(Callback):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import platform
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch import nn
 from ..fingerprint import sha256_of
 from ..methods import Method
 from ..persistence import JSON
+from ..plain import fields_of, plain
 from ..version import __version__
 
 _FORMAT = 1
@@ -26,11 +26,11 @@ def plain_settings(
     return {
         "format": _FORMAT,
         "versions": {"bayeswell": __version__, "torch": torch.__version__, "python": platform.python_version()},
-        "method": plain(method),
-        "likelihood": plain(likelihood),
+        "method": described(method),
+        "likelihood": described(likelihood),
         "network": network_fingerprint(net),
         "data": data_fingerprint,
-        **{name: plain(value) for name, value in others.items()},
+        **{name: described(value) for name, value in others.items()},
     }
 
 
@@ -39,19 +39,16 @@ def network_fingerprint(net: nn.Module) -> str:
     return sha256_of((repr(net), dict(net.state_dict())))
 
 
-def plain(value: Any) -> JSON:
+def described(value: Any) -> JSON:
     """Settings as JSON: parts by name and settings; what has no plain form by the name of its kind."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): plain(part) for key, part in value.items()}
-    if isinstance(value, tuple | list):
-        return [plain(part) for part in value]
+    return plain(value, _described_object)  # type: ignore[no-any-return]
+
+
+def _described_object(value: Any) -> JSON:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        settings = {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        return {"name": str(getattr(value, "name", type(value).__name__)), **settings}
+        return {"name": str(getattr(value, "name", type(value).__name__)), **fields_of(value, _described_object)}
     named = value if isinstance(value, type) or callable(value) else type(value)
-    state = {key: plain(part) for key, part in vars(value).items()} if _is_simple(value) else {}
+    state = dict(vars(value)) if _is_simple(value) else {}
     return {"kind": getattr(named, "__qualname__", type(value).__qualname__), **state}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from torch import nn
@@ -21,6 +22,9 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 STEMS = ("small", "large")
 """One 3x3 convolution that keeps the size (CIFAR), or 7x7 and pooling that divide it by 4 (ImageNet)."""
 
+Shape = tuple[int, int, int]
+"""Channels, height and width."""
+
 _MOST_LAYERS = 2000
 
 
@@ -33,6 +37,27 @@ class ModelPart(Protocol):
     def build(self, input_shape: tuple[int, ...], outputs: int, *, vocabulary: int | None = None) -> nn.Module:
         """A network from batches of ``input_shape`` to (batch, outputs); ``vocabulary``: how many tokens there are."""
         ...
+
+
+@dataclass(frozen=True)
+class ImageModel:
+    """A network for images, whose sides are at least ``least`` (32 with a large stem)."""
+
+    name: ClassVar[str]
+    paper: ClassVar[str]
+    least: ClassVar[int] = 4
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    def build(self, input_shape: tuple[int, ...], outputs: int, *, vocabulary: int | None = None) -> nn.Module:
+        """The network from batches of ``input_shape`` to (batch, outputs)."""
+        least = 32 if getattr(self, "stem", "") == "large" else self.least
+        return self.network(image(self, input_shape, outputs, vocabulary, least), outputs)
+
+    def network(self, shape: Shape, outputs: int) -> nn.Module:
+        """The network for images of this shape."""
+        raise NotImplementedError
 
 
 def check_settings(part: Any) -> None:
@@ -76,9 +101,7 @@ def numbers(part: Any, input_shape: tuple[int, ...], outputs: int, vocabulary: i
     return shape
 
 
-def image(
-    part: Any, input_shape: tuple[int, ...], outputs: int, vocabulary: int | None, least: int
-) -> tuple[int, int, int]:
+def image(part: Any, input_shape: tuple[int, ...], outputs: int, vocabulary: int | None, least: int) -> Shape:
     """Channels, height and width of an image with sides of at least ``least``."""
     shape = numbers(part, input_shape, outputs, vocabulary)
     if len(shape) != 3 or min(shape[1:]) < least:

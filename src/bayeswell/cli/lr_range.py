@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import options as o
+from .command import command, with_settings
+from .options import Json, Threads, experiment_from, use_threads
 from .screen import show_json
+
+if TYPE_CHECKING:
+    from ..training import RateRange
 
 HELP = """Find a learning rate: raise it step by step and see where the objective falls and where it breaks.
 
 Nothing is kept but a picture, if matplotlib is installed. Use the suggestion as
-[bold]--set stepper.lr=...[/bold]; --lowest and --highest are the ends of the range."""
+[bold]--set lr=...[/bold]; --lowest and --highest are the ends of the range."""
 EXAMPLES = (
     "[bold]Example[/bold]",
     "  bayeswell lr-range --data digits --method bbb --plot rates.png",
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("lr-range", help=HELP, epilog="\n".join(EXAMPLES))(lr_range)
-
-
+@command("lr-range", HELP, EXAMPLES)
+@with_settings("method", "data", "model", "likelihood", "batch_size", "seed")
 def lr_range(
-    method: o.Method = None,
-    settings: o.Set = None,
-    data: o.Data = None,
-    data_set: o.DataSet = None,
-    model: o.Model = None,
-    model_set: o.ModelSet = None,
-    likelihood: o.Likelihood = None,
-    likelihood_set: o.LikelihoodSet = None,
-    config: o.Config = None,
-    batch_size: o.BatchSize = None,
-    seed: o.Seed = None,
-    threads: o.Threads = None,
+    *,
+    given: Mapping[str, Any],
+    threads: Threads = None,
     lowest: Annotated[float, typer.Option("--lowest", help="The first rate.")] = 1e-5,
     highest: Annotated[float, typer.Option("--highest", help="The last rate.")] = 1.0,
     steps: Annotated[int, typer.Option("--steps", help="How many rates, a step each.")] = 100,
@@ -45,17 +39,14 @@ def lr_range(
         Path | None,
         typer.Option("--plot", metavar="FILE.png", help="Where the picture goes.", show_default="lr-range.png"),
     ] = None,
-    json: o.Json = False,
+    json: Json = False,
 ) -> None:
     """Find a learning rate."""
     from ..experiments import load_problem
     from ..training import rate_range
 
-    experiment, _ = o.experiment_from(
-        config, method=method, method_set=settings, data=data, data_set=data_set, model=model, model_set=model_set,
-        likelihood=likelihood, likelihood_set=likelihood_set, batch_size=batch_size, seed=seed,
-    )  # fmt: skip
-    o.use_threads(threads)
+    experiment, _ = experiment_from(given)
+    use_threads(threads)
     problem = load_problem(experiment, with_ood=False)
     found = rate_range(
         problem.net, problem.data.train, experiment.method_part, problem.likelihood,
@@ -63,16 +54,11 @@ def lr_range(
     )  # fmt: skip
     picture = _picture(found, plot)
     if json:
-        show_json(
-            {
-                "suggestion": found.suggestion, "broke_at": found.broke_at, "rates": list(found.rates),
-                "objectives": list(found.objectives), "plot": picture,
-            }
-        )  # fmt: skip
+        show_json({**dataclasses.asdict(found), "plot": picture})
         return
     broke = "it did not break" if found.broke_at is None else f"it broke at {found.broke_at:.3g}"
     best = min(found.objectives)
-    typer.echo(f"suggested learning rate: {found.suggestion:.3g}   (--set stepper.lr={found.suggestion:.3g})")
+    typer.echo(f"suggested learning rate: {found.suggestion:.3g}   (--set lr={found.suggestion:.3g})")
     typer.echo(
         f"{len(found.rates)} rates from {found.rates[0]:.3g} to {found.rates[-1]:.3g}; the objective fell from "
         f"{found.objectives[0]:.4g} to {best:.4g} nats per example, {broke}"
@@ -81,15 +67,13 @@ def lr_range(
         typer.echo(f"picture in {picture}")
 
 
-def _picture(found: object, path: Path | None) -> str | None:
+def _picture(found: RateRange, path: Path | None) -> str | None:
     """Draw it: to a path that was asked for, else to one of our own if it can be done."""
     from importlib.util import find_spec
 
     from ..errors import FileError, SettingError
     from ..plots import plot_rate_range
-    from ..training import RateRange
 
-    assert isinstance(found, RateRange)
     if find_spec("matplotlib") is None:
         if path is not None:
             raise SettingError("--plot needs matplotlib, which is not installed: pip install matplotlib")

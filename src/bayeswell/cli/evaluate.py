@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from . import options as o
+from ..experiments.schema import SETTINGS
+from .command import command, with_settings
+from .options import Json, with_choice
 from .screen import counted, show_json, show_scores
 
 RunFolder = Annotated[
@@ -42,45 +45,33 @@ PREDICT_EXAMPLES = (
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("evaluate", help=EVALUATE_HELP, epilog="\n".join(EVALUATE_EXAMPLES))(evaluate)
-    app.command("predict", help=PREDICT_HELP, epilog="\n".join(PREDICT_EXAMPLES))(predict)
-
-
-def evaluate(
-    run: RunFolder,
-    data: Annotated[
-        str | None, typer.Option("--data", "-d", help="Other data, or 'corrupted'.", show_default="the run's own")
-    ] = None,
-    data_set: Annotated[
-        list[str] | None,
-        typer.Option("--data-set", metavar="KEY=VALUE", help="A setting of the data: severity=5.", show_default=False),
-    ] = None,
-    draws: Annotated[int, typer.Option("--draws", help="Networks drawn for a prediction.")] = 100,
-    ood: Annotated[
-        str | None, typer.Option("--ood", help="Data outside the distribution.", show_default="none")
-    ] = None,
-    ood_set: Annotated[
-        list[str] | None,
-        typer.Option("--ood-set", metavar="KEY=VALUE", help="A setting of it.", show_default=False),
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", "-s", help="Decides the draws.")] = 0,
-    json: o.Json = False,
-) -> None:
+@command("evaluate", EVALUATE_HELP, EVALUATE_EXAMPLES)
+@with_settings(
+    "data", "draws", "ood", "seed", trains=False, seed={"help": "Decides the draws."},
+    data={
+        "help": "Other data, or 'corrupted'.", "show_default": "the run's own",
+        "settings": "A setting of the data: severity=5, test_share=1.",
+    },
+)  # fmt: skip
+def evaluate(*, run: RunFolder, given: Mapping[str, Any], json: Json = False) -> None:
     """Measure a finished run on test data."""
     from ..experiments import evaluate as measured
 
-    record = measured(run, _choice("data", data, data_set), draws=draws, ood=_choice("ood", ood, ood_set), seed=seed)
+    chosen: dict[str, Any] = {}
+    for name in ("data", "ood"):
+        chosen = with_choice(chosen, given, SETTINGS[name])
+    record = measured(run, chosen.get("data"), ood=chosen.get("ood"), **_said(given, "draws", "seed"))
     if json:
         show_json(record)
-    else:
-        show_scores(
-            record, f"{run} on {record['data']}, {counted(record['examples'], 'example')}, {counted(draws, 'draw')}"
-        )
+        return
+    counts = [counted(record[f"{thing}s"], thing) for thing in ("example", "draw")]
+    show_scores(record, f"{run} on {record['data']}, {', '.join(counts)}")
 
 
+@command("predict", PREDICT_HELP, PREDICT_EXAMPLES)
+@with_settings("draws", "seed", trains=False, seed={"help": "Decides the draws."})
 def predict(
+    *,
     run: RunFolder,
     inputs: Annotated[
         Path,
@@ -90,19 +81,18 @@ def predict(
         Path | None,
         typer.Option("--out", "-o", metavar="FILE.csv", help="Where predictions go.", show_default="stdout"),
     ] = None,
-    draws: Annotated[int, typer.Option("--draws", help="Networks drawn for a prediction.")] = 100,
-    seed: Annotated[int, typer.Option("--seed", "-s", help="Decides the draws.")] = 0,
-    json: o.Json = False,
+    given: Mapping[str, Any],
+    json: Json = False,
 ) -> None:
     """Predict for new inputs."""
     from ..experiments import predict_file, write_predictions
     from ..experiments.predicting import picture_files, prediction_rows
 
-    found, card = predict_file(run, inputs, draws=draws, seed=seed)
+    found, spec = predict_file(run, inputs, **_said(given, "draws", "seed"))
     files = picture_files(inputs)
     if out is not None:
-        write_predictions(out, found, card, files)
-    rows = list(prediction_rows(found, card, files))
+        write_predictions(out, found, spec, files)
+    rows = list(prediction_rows(found, spec, files))
     if json:
         shown = [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
         show_json({"run": str(run), "examples": len(shown), "draws": found.draws, "predictions": shown})
@@ -115,11 +105,6 @@ def predict(
         csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
 
 
-def _choice(what: str, name: str | None, pairs: list[str] | None) -> dict[str, Any] | None:
-    from ..errors import SettingError
-    from ..experiments import parse_settings
-
-    settings = parse_settings(pairs or [], f"--{what}-set")
-    if name is None and settings:
-        raise SettingError(f"--{what}-set: say which data with --{what}")
-    return None if name is None else {"name": name, **settings}
+def _said(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Those of which something was said; the others have their defaults."""
+    return {name: given[name] for name in names if given[name] is not None}

@@ -8,8 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from . import options as o
-from .reporting import NoReport, make_page
+from ..errors import BayeswellError, SettingError
+from ..experiments.schema import HOW, RUN, WHAT
+from .command import command, with_settings
+from .options import Json, Quiet, Threads, experiment_from, use_threads
+from .report import WriteReport, make_page
 from .screen import SCORES, counted, new_table, one_line, plain, show, show_json
 
 HELP = """Train several methods on one problem, each with several seeds, and show one table.
@@ -19,29 +22,21 @@ table, with both standard errors, is also in OUT/comparison.json, and all there 
 EXAMPLES = (
     "[bold]Examples[/bold]",
     "  bayeswell compare --methods map,bbb,swag --data digits --ood noise --epochs 40 --seeds 3 --out runs/digits",
-    "  bayeswell compare --methods bbb,sgld -d wine --set temperature=1 --set sgld:stepper.lr=0.05 --out runs/wine",
+    "  bayeswell compare --methods bbb,sgld -d wine --set temperature=1 --set sgld:lr=0.05 --out runs/wine",
 )
 EXTRA = ("methods", "seeds")
 """What a settings file may say of a comparison, besides what is said of an experiment."""
 SHOWN = [(name, heading) for name, heading in SCORES if name not in {"entropy", "ood_entropy"}]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("compare", help=HELP, epilog="\n".join(EXAMPLES))(compare)
-
-
+@command("compare", HELP, EXAMPLES)
+@with_settings(without=("method", "seed", "devices"))
 def compare(
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", metavar="DIR", help="The folder of all runs.", show_default=False, rich_help_panel=o.RUN
-        ),
-    ],
+    *,
     methods: Annotated[
         str | None,
         typer.Option(
-            "--methods", "-m", metavar="A,B,C", help="Which methods.", show_default=False, rich_help_panel=o.WHAT
+            "--methods", "-m", metavar="A,B,C", help="Which methods.", show_default=False, rich_help_panel=WHAT
         ),
     ] = None,
     settings: Annotated[
@@ -51,55 +46,36 @@ def compare(
             metavar="[METHOD:]KEY=VALUE",
             help="A setting of every method, or of one.",
             show_default=False,
-            rich_help_panel=o.WHAT,
+            rich_help_panel=WHAT,
         ),
     ] = None,
-    data: o.Data = None,
-    data_set: o.DataSet = None,
-    model: o.Model = None,
-    model_set: o.ModelSet = None,
-    likelihood: o.Likelihood = None,
-    likelihood_set: o.LikelihoodSet = None,
-    config: o.Config = None,
-    epochs: o.Epochs = None,
-    batch_size: o.BatchSize = None,
+    given: Mapping[str, Any],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", metavar="DIR", help="The folder of all runs.", show_default=False, rich_help_panel=RUN
+        ),
+    ],
     seeds: Annotated[
         int | None,
-        typer.Option(
-            "--seeds", "-k", min=1, help="How many seeds, from 0 on.", show_default="1", rich_help_panel=o.HOW
-        ),
+        typer.Option("--seeds", "-k", min=1, help="How many seeds, from 0 on.", show_default="1", rich_help_panel=HOW),
     ] = None,
-    validation: o.Validation = None,
-    augment: o.Augment = None,
-    diagnose: o.Diagnose = None,
-    workers: o.Workers = None,
-    accelerator: o.Accelerator = None,
-    precision: o.Precision = None,
-    threads: o.Threads = None,
-    ood: o.Ood = None,
-    ood_set: o.OodSet = None,
-    draws: o.Draws = None,
-    report: NoReport = True,
-    quiet: o.Quiet = False,
-    json: o.Json = False,
+    threads: Threads = None,
+    report: WriteReport = True,
+    quiet: Quiet = False,
+    json: Json = False,
 ) -> None:
     """Train several methods on one problem and show one table."""
     from ..experiments import compare as compared
 
-    given = {
-        "data": data, "data_set": data_set, "model": model, "model_set": model_set, "likelihood": likelihood,
-        "likelihood_set": likelihood_set, "epochs": epochs, "batch_size": batch_size, "validation": validation,
-        "augment": augment, "diagnose": diagnose, "workers": workers, "accelerator": accelerator,
-        "precision": precision, "ood": ood, "ood_set": ood_set, "draws": draws,
-    }  # fmt: skip
-    _, others = o.experiment_from(config, EXTRA, **given)
+    _, others = experiment_from(given, EXTRA)
     names = _names(methods, others)
     count = _seeds(seeds, others)
     experiments = {
-        name: o.experiment_from(config, EXTRA, method=name, method_set=pairs, **given)[0]
+        name: experiment_from({**given, "method": name, "method_set": pairs}, EXTRA)[0]
         for name, pairs in _settings_of(names, settings or []).items()
     }
-    o.use_threads(threads)
+    use_threads(threads)
     record = compared(experiments, range(count), out, progress=False, told=None if quiet else _told)
     if json:
         show_json(record)
@@ -116,8 +92,6 @@ def compare(
 
 def _report(out: Path, quiet: bool, json: bool) -> None:
     """The page; the comparison is done and stays so whatever becomes of it."""
-    from ..errors import BayeswellError
-
     try:
         page, _ = make_page([out], None, quiet=quiet)
     except BayeswellError as error:
@@ -127,7 +101,6 @@ def _report(out: Path, quiet: bool, json: bool) -> None:
 
 
 def _names(methods: str | None, others: Mapping[str, Any]) -> list[str]:
-    from ..errors import SettingError
     from ..methods import find_method
 
     given = methods.split(",") if methods is not None else others.get("methods")
@@ -142,8 +115,6 @@ def _names(methods: str | None, others: Mapping[str, Any]) -> list[str]:
 
 
 def _seeds(seeds: int | None, others: Mapping[str, Any]) -> int:
-    from ..errors import SettingError
-
     count = seeds if seeds is not None else others.get("seeds", 1)
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise SettingError(f"seeds = {count!r}; how many, a whole number of at least 1")
@@ -152,8 +123,6 @@ def _seeds(seeds: int | None, others: Mapping[str, Any]) -> int:
 
 def _settings_of(names: Sequence[str], settings: Sequence[str]) -> dict[str, list[str]]:
     """``KEY=VALUE`` for each method: those given for all, then those for it alone (``METHOD:KEY=VALUE``)."""
-    from ..errors import SettingError
-
     common = [pair for pair in settings if ":" not in pair.partition("=")[0]]
     found = {name: list(common) for name in names}
     for pair in settings:

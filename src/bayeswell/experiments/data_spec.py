@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ from ..errors import DataError, FileError
 from ..persistence import read_document, write_document
 from .experiment import Experiment
 
+T = TypeVar("T")
+
 NAME = "data.json"
 _FORMAT = 1
 _TENSORS = ("input_shift", "input_scale", "target_shift", "target_scale")
@@ -24,7 +27,7 @@ _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 @dataclass(frozen=True)
-class DataCard:
+class DataSpec:
     """A data set without its examples.
 
     ``columns`` and ``target_name`` are names in a table of one's own, ``delimiter`` stands between its cells.
@@ -44,8 +47,8 @@ class DataCard:
     raw_scale: float = 1.0
 
     @classmethod
-    def of(cls, data: Data, experiment: Experiment) -> DataCard:
-        """The card of loaded data."""
+    def of(cls, data: Data, experiment: Experiment) -> DataSpec:
+        """The spec of loaded data."""
         part = find_data(experiment.data)
         return cls(
             data.name, data.input_shape, data.outputs, data.class_names, data.vocabulary, data.scaling, data.columns,
@@ -70,23 +73,13 @@ class DataCard:
 
     def write(self, folder: Path) -> None:
         """Into the folder of a run."""
-        record: dict[str, Any] = {
-            "format": _FORMAT,
-            "name": self.name,
-            "input_shape": list(self.input_shape),
-            "outputs": self.outputs,
-            "class_names": None if self.class_names is None else list(self.class_names),
-            "vocabulary": self.vocabulary,
-            "columns": None if self.columns is None else list(self.columns),
-            "target_name": self.target_name,
-            "delimiter": self.delimiter,
-            "raw_scale": self.raw_scale,
-            "scaling": {name: _plain(getattr(self.scaling, name)) for name in _TENSORS},
-        }
-        write_document(folder / NAME, record)
+        scaling = {name: _plain(getattr(self.scaling, name)) for name in _TENSORS}
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        lists = {name: list(value) for name, value in values.items() if isinstance(value, tuple)}
+        write_document(folder / NAME, {"format": _FORMAT, **values, **lists, "scaling": scaling})
 
     @classmethod
-    def read(cls, folder: str | os.PathLike[str]) -> DataCard:
+    def read(cls, folder: str | os.PathLike[str]) -> DataSpec:
         """From the folder of a run."""
         path = Path(folder) / NAME
         record = read_document(path)
@@ -97,18 +90,18 @@ class DataCard:
                 name=str(record["name"]),
                 input_shape=tuple(int(size) for size in record["input_shape"]),
                 outputs=int(record["outputs"]),
-                class_names=_names(record["class_names"]),
-                vocabulary=None if record["vocabulary"] is None else int(record["vocabulary"]),
-                scaling=Scaling(**{name: _tensor(record["scaling"][name]) for name in _TENSORS}),
-                columns=_names(record["columns"]),
+                class_names=_optional(_names, record["class_names"]),
+                vocabulary=_optional(int, record["vocabulary"]),
+                scaling=Scaling(**{name: _optional(_tensor, record["scaling"][name]) for name in _TENSORS}),
+                columns=_optional(_names, record["columns"]),
                 # A run of an earlier version says nothing of these.
-                target_name=None if record.get("target_name") is None else str(record["target_name"]),
+                target_name=_optional(str, record.get("target_name")),
                 delimiter=str(record.get("delimiter", ",")),
                 raw_scale=float(record.get("raw_scale", 16.0 if record["name"] == "digits" else 1.0)),
             )
+        except FileError:
+            raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            if isinstance(error, FileError):
-                raise
             raise FileError(f"{str(path)!r} does not describe data ({error!r})") from error
 
 
@@ -118,9 +111,13 @@ def _plain(tensor: Tensor | None) -> dict[str, Any] | None:
     return {"dtype": str(tensor.dtype).removeprefix("torch."), "values": tensor.tolist()}
 
 
-def _tensor(record: Mapping[str, Any] | None) -> Tensor | None:
-    return None if record is None else torch.tensor(record["values"], dtype=_DTYPES[record["dtype"]])
+def _tensor(record: Mapping[str, Any]) -> Tensor:
+    return torch.tensor(record["values"], dtype=_DTYPES[record["dtype"]])
 
 
-def _names(record: Any) -> tuple[str, ...] | None:
-    return None if record is None else tuple(map(str, record))
+def _names(record: Any) -> tuple[str, ...]:
+    return tuple(map(str, record))
+
+
+def _optional(kind: Callable[[Any], T], value: Any) -> T | None:
+    return None if value is None else kind(value)

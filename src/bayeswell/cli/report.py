@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from . import options as o
+from ..experiments.schema import MEASURE
+from .command import command
+from .options import Json, Quiet, Threads, use_threads
 from .screen import one_line, show_json
 
 HELP = """Make one HTML page of runs and comparisons: tables, methods, figures, examples, how to make it all again.
@@ -21,19 +23,15 @@ EXAMPLES = (
     "  bayeswell report runs/digits-bbb-seed0 runs/digits-swag-seed0 --out digits.html",
     "  bayeswell report runs/mnist --full",
 )
-NoReport = Annotated[
+WriteReport = Annotated[
     bool,
     typer.Option(
-        "--report/--no-report", help="Write OUT/report.html, a page of the comparison.", rich_help_panel=o.LOOK
+        "--report/--no-report", help="Write OUT/report.html, a page of the comparison.", rich_help_panel=MEASURE
     ),
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("report", help=HELP, epilog="\n".join(EXAMPLES))(report)
-
-
+@command("report", HELP, EXAMPLES)
 def report(
     runs: Annotated[
         list[Path],
@@ -51,12 +49,12 @@ def report(
     ] = False,
     again: Annotated[bool, typer.Option("--again", help="Measure again what has been measured.")] = False,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
-    threads: o.Threads = None,
-    quiet: o.Quiet = False,
-    json: o.Json = False,
+    threads: Threads = None,
+    quiet: Quiet = False,
+    json: Json = False,
 ) -> None:
     """Make one HTML page of runs and comparisons."""
-    o.use_threads(threads)
+    use_threads(threads)
     page, missing = make_page(runs, out, title=title, full=full, again=again, quiet=quiet)
     if json:
         show_json({"report": str(page), "bytes": page.stat().st_size, "missing": missing})
@@ -83,8 +81,7 @@ def make_page(
         return inspect_run(path, full=full, again=again)
 
     missing: list[str] = []
-    tell: Callable[[str], None] = missing.append
-    page = write_report(runs, out, title=title, every_picture=full, inspect=inspect, told=tell)
+    page = write_report(runs, out, title=title, every_picture=full, inspect=inspect, told=missing.append)
     for line in missing:
         typer.echo(f"warning: {one_line(line)}", err=True)
     return page, missing

@@ -7,16 +7,16 @@ from typing import Any
 
 from torch import Tensor
 
-from ..datasets import Scaling
-from ..metrics import entropy
-from ..metrics.calibration import estimate_ece
-from ..metrics.classification import brier_of_examples, hits_of_examples, nll_of_examples
-from ..metrics.detection import estimate_auroc
-from ..metrics.estimates import Estimate, estimate_mean
-from ..metrics.regression import estimate_rmse, gaussian_nll_of_examples
+from ..datasets import Data, Scaling
+from ..metrics import Estimate, accuracy, auroc, brier, ece, entropy, estimate_mean, gaussian_nll, nll, rmse
 from ..predictive import ClassPrediction, RealPrediction
 
 ECE_BINS = 15
+
+
+def score_names(data: Data) -> tuple[str, ...]:
+    """What ``prediction_scores`` finds on such data."""
+    return ("nll", "rmse") if data.class_names is None else ("accuracy", "brier", "ece", "nll")
 
 
 def prediction_scores(
@@ -30,16 +30,16 @@ def prediction_scores(
     if isinstance(prediction, ClassPrediction):
         probabilities, labels = prediction.probabilities.cpu(), targets.cpu()
         return {
-            "accuracy": estimate_mean(hits_of_examples(probabilities, labels)),
-            "nll": estimate_mean(nll_of_examples(probabilities, labels)),
-            "ece": estimate_ece(probabilities, labels, bins=ECE_BINS),
-            "brier": estimate_mean(brier_of_examples(probabilities, labels)),
+            "accuracy": accuracy(probabilities, labels),
+            "nll": nll(probabilities, labels),
+            "ece": ece(probabilities, labels, bins=ECE_BINS),
+            "brier": brier(probabilities, labels),
         }
     mean, std = raw_mean_and_std(prediction, scaling)
     truth = scaling.raw_targets(targets.cpu().double()).reshape(mean.shape)
     return {
-        "rmse": estimate_rmse(mean, truth),
-        "nll": estimate_mean(gaussian_nll_of_examples(mean, std.square(), truth)),
+        "rmse": rmse(mean, truth),
+        "nll": gaussian_nll(mean, std.square(), truth),
     }
 
 
@@ -57,12 +57,12 @@ def raw_std(std: Tensor, scaling: Scaling) -> Tensor:
 def ood_scores(inside: ClassPrediction, outside: ClassPrediction) -> dict[str, Estimate]:
     """How well the entropy of a prediction tells inputs from outside the distribution, and the mean entropies."""
     here, there = (entropy(prediction.probabilities.cpu().double()) for prediction in (inside, outside))
-    return {"auroc": estimate_auroc(here, there), "entropy": estimate_mean(here), "ood_entropy": estimate_mean(there)}
+    return {"auroc": auroc(here, there), "entropy": estimate_mean(here), "ood_entropy": estimate_mean(there)}
 
 
 def as_json(scores: Mapping[str, Estimate]) -> dict[str, Any]:
     """For a result file."""
     return {
-        "values": {name: score.value for name, score in scores.items()},
+        "values": {name: float(score) for name, score in scores.items()},
         "standard_errors_over_examples": {name: score.error for name, score in scores.items()},
     }

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..datasets import Data, Scaling
-from ..predictive import ClassPrediction, RealPrediction
-from .measuring import raw_std
+from ...datasets import Data, Scaling
+from ...predictive import ClassPrediction, RealPrediction
+from ..scores import raw_std
 
 EACH = 10
 """Examples of a kind."""

@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 
 from bayeswell.datasets import Scaling
-from bayeswell.experiments.measuring import as_json, ood_scores, prediction_scores
+from bayeswell.experiments.scores import as_json, ood_scores, prediction_scores
 from bayeswell.predictive import ClassPrediction, RealPrediction
 
 

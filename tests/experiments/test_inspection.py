@@ -15,8 +15,9 @@ import bayeswell.experiments as experiments
 from bayeswell.diagnostics import SpectrumTrace
 from bayeswell.errors import FileError
 from bayeswell.experiments import Experiment, inspect_run, inspection_of, load_problem, run
-from bayeswell.experiments.inspected_examples import _pixels
-from bayeswell.experiments.inspecting import INSPECTION, _scores
+from bayeswell.experiments.inspection import INSPECTION
+from bayeswell.experiments.inspection.examples import _pixels
+from bayeswell.experiments.inspection.predictions import _scores
 
 # A run of seconds does not get far, and says so.
 pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.errors.BayeswellWarning")
@@ -141,7 +142,7 @@ def test_it_is_done_once(inspected: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     folder, _, record, _ = inspected
     assert (folder / INSPECTION).stat().st_size < 1e6
     assert json.loads((folder / INSPECTION).read_text()) == record
-    monkeypatch.setattr("bayeswell.experiments.inspecting._look", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr("bayeswell.experiments.inspection.run._look", lambda *_: pytest.fail("measured again"))
     assert inspect_run(folder) == record
     assert inspection_of(folder, full=True) is None
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..datasets import Data
-from ..diagnostics import (
+from ...datasets import Data
+from ...diagnostics import (
     layer_report,
     loss_line,
     loss_plane,
@@ -19,20 +19,19 @@ from ..diagnostics import (
     truncation_table,
     trust,
 )
-from ..errors import BayeswellError, SettingError
-from ..lifting import BayesianModule
-from ..methods.assembly import assemble
-from ..metrics import negative_elbo
-from ..posteriors import EmpiricalPosterior
-from ..predictive import expected_nll
-from ..predictive.predictor import Predictor
-from ..random import derive_seed, make_generator
-from ..training import batch_count
-from ..training.streams import Streams
-from ..types import LOG_PROB
-from .evaluating import BATCH
-from .experiment import Experiment
-from .problem import load_problem
+from ...errors import BayeswellError, SettingError
+from ...lifting import BayesianModule
+from ...methods.assembly import assemble
+from ...metrics import negative_elbo
+from ...predictive import expected_nll
+from ...predictive.predictor import Predictor
+from ...random import derive_seed, make_generator
+from ...training import batch_count
+from ...training.streams import Streams
+from ...types import BANK, LOG_PROB
+from ..evaluating import BATCH
+from ..experiment import Experiment
+from ..problem import load_problem
 
 EXAMPLES = 500
 """Training examples that losses are measured on."""
@@ -56,7 +55,7 @@ def posterior_records(experiment: Experiment, predictor: Predictor, data: Data, 
 
     def around() -> dict[str, Tensor] | None:
         """A bank of networks has no centre: its first network stands for it."""
-        return model.draw(make_generator(0)) if isinstance(model.posterior, EmpiricalPosterior) else None
+        return model.draw(make_generator(0)) if BANK in model.posterior_part.provides else None
 
     def affordable(measure: Measure) -> Measure:
         return (lambda: _too_large(weights)) if large else measure
