@@ -4,6 +4,6 @@ The public names stand in ``__init__.pyi`` and are imported when first asked for
 command line makes its options, is read without torch.
 """
 
-import lazy_loader
+from ..lazy import attach as _attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = _attach(__name__, __file__)

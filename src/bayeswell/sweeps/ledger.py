@@ -22,15 +22,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import optuna
-from optuna.trial import FrozenTrial, TrialState
-
 from ..errors import FileError
+from ..extras import needs_extra
 from ..persistence.locks import Lease, locked, try_lock
 from .definition import LEASES, LOCK, TRIALS, Definition, storage_url
 from .results import COMPLETE, FAILED, RUNNING, SweepResult, TrialRecord
 from .space import Value
 from .study import faults_of, open_study, suggest, without_password
+
+with needs_extra("lab", "a sweep"):
+    import optuna
+    from optuna.trial import FrozenTrial, TrialState
 
 BUSY_SECONDS = 60.0
 """How long to wait for a database that another program keeps locked."""

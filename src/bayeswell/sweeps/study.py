@@ -7,15 +7,17 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-import optuna
-from optuna.study import StudyDirection
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import SQLAlchemyError
-
 from ..errors import FileError, SettingError
+from ..extras import needs_extra
 from ..random import derive_seed
 from .definition import DATABASE, TRIALS, Definition
 from .space import Choices, Spread, Value
+
+with needs_extra("lab", "a sweep"):
+    import optuna
+    from optuna.study import StudyDirection
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import SQLAlchemyError
 
 _IDENTITY = "bayeswell:sweep"
 

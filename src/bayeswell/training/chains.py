@@ -7,14 +7,14 @@ from torch import Tensor
 
 from ..errors import SettingError
 from ..lifting import BayesianModule
-from ..likelihoods import ClassLikelihood, RealLikelihood
+from ..likelihoods import ClassLikelihood, RealLikelihood, for_outputs
 from ..metrics.chains import ChainReport, chain_report
 from ..predictive import evaluation_mode
 from ..types import BANK, Inputs, Likelihood
 
 
 def function_space_report(model: BayesianModule, chains: int, inputs: Inputs, likelihood: Likelihood) -> ChainReport:
-    """R-hat and ESS of the predictions (class probabilities, or means) at the given inputs.
+    """R-hat and ESS of the predictions (class probabilities, or means; else outputs) at the given inputs.
 
     The model's bank holds the draws of the chains one chain after the other, in the order they were drawn. Weights
     themselves have symmetries on which chains need not agree (Izmailov et al. 2021 compare in function space too).
@@ -31,8 +31,9 @@ def function_space_report(model: BayesianModule, chains: int, inputs: Inputs, li
 
 
 def _prediction(outputs: Tensor, likelihood: Likelihood) -> Tensor:
-    if isinstance(likelihood, ClassLikelihood):
-        return likelihood.class_probabilities(outputs)
-    if isinstance(likelihood, RealLikelihood):
-        return likelihood.mean_and_variance(outputs)[0]
+    form = for_outputs(likelihood, outputs)
+    if isinstance(form, ClassLikelihood):
+        return form.class_probabilities(outputs)
+    if isinstance(form, RealLikelihood):
+        return form.mean_and_variance(outputs)[0]
     return outputs

@@ -15,7 +15,7 @@ from ..types import Progress, Terms
 from .data import Batches
 from .engine import Engine, Step
 from .records import EpochRecord, History
-from .scores import score_name, scorer
+from .scores import Score
 from .streams import Streams
 
 
@@ -72,12 +72,17 @@ class Run:
 
     def __post_init__(self) -> None:
         self.one_step: Step = self.engine.prepare(self.assembly)
-        self.score_name, self._score = score_name(self.assembly.likelihood), scorer(self.assembly.likelihood)
+        self._score = Score(self.assembly.likelihood)
         batch_norms = (nn.BatchNorm1d, nn.SyncBatchNorm)
         self.least = 2 if any(isinstance(module, batch_norms) for module in self.assembly.model.net.modules()) else 1
         likelihood = self.assembly.likelihood
         learned = dict(likelihood.named_parameters()) if isinstance(likelihood, nn.Module) else {}
         self.parameters: dict[str, nn.Parameter] = {**dict(self.assembly.model.named_parameters()), **learned}
+
+    @property
+    def score_name(self) -> str | None:
+        """What ``sums`` count beside the losses: "accuracy", "rmse" or nothing."""
+        return self._score.name
 
     @property
     def total_steps(self) -> int:
