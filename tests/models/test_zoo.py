@@ -85,6 +85,7 @@ def test_shape_of_the_last_feature_map(
 @pytest.mark.parametrize("name", SMALL)
 def test_outputs_depend_on_inputs_and_on_every_parameter(name: str) -> None:
     net, inputs = small(name).double(), batch(name)
+    net.train(name != "vgg")  # the gradient of a bias before batch statistics is zero, but for rounding
     outputs = net(inputs if name == "lstm" else inputs.double())
     assert outputs.shape == (len(inputs), CLASSES)
     outputs.square().sum().backward()

@@ -10,7 +10,6 @@ from torch import Tensor
 from ..lifting import BayesianModule
 from ..posteriors.k_tied import KTiedPosterior
 from ..posteriors.matrix_normal import MatrixNormalPosterior
-from ..tree import Layout, Site
 
 MEANS, STDS, DETERMINISTIC = "means", "stds", "deterministic"
 
@@ -53,7 +52,7 @@ def _rows(model: BayesianModule, name: str, parameter: Tensor) -> Iterator[tuple
     sizes: list[tuple[str, int]] | None = None
     if isinstance(posterior, KTiedPosterior) and name != "mean":
         tied = name == "log_factors"
-        sizes = [(s.name, _factor_size(s, posterior.rank) if tied else s.size) for s in layout.sites
+        sizes = [(s.name, sum(s.matrix_shape or (0, 0)) * posterior.rank if tied else s.size) for s in layout.sites
                  if (s.name in posterior.tied) == tied]  # fmt: skip
     elif isinstance(posterior, MatrixNormalPosterior) and name != "mean":
         matrices = [site for site in layout.sites if site.matrix_shape is not None]
@@ -62,7 +61,7 @@ def _rows(model: BayesianModule, name: str, parameter: Tensor) -> Iterator[tuple
             return
         sizes = [(site.name, site.size) for site in layout.sites if site.matrix_shape is None]
     elif parameter.dim() and len(parameter) == layout.size:
-        sizes = _by_site(layout)
+        sizes = [(site.name, site.size) for site in layout.sites]
     if sizes is None:
         yield name, 0, len(parameter) if parameter.dim() else 1
         return
@@ -70,11 +69,3 @@ def _rows(model: BayesianModule, name: str, parameter: Tensor) -> Iterator[tuple
     for layer, size in sizes:
         yield layer, at, at + size
         at += size
-
-
-def _by_site(layout: Layout) -> list[tuple[str, int]]:
-    return [(site.name, site.size) for site in layout.sites]
-
-
-def _factor_size(site: Site, rank: int) -> int:
-    return sum(site.matrix_shape or (0, 0)) * rank

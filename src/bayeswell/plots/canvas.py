@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.text import Text
 
     AnyFigure = Figure | SubFigure
+else:  # who only imports the plots does not wait for matplotlib
+    Artist = Axes = Figure = Text = AnyFigure = Any
 
 Size = tuple[float, float]
 """Width and height in inches."""

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import DataError
-from .canvas import Panel, literal, open_sheet
+from .canvas import AnyFigure, Axes, Panel, literal, open_sheet
 from .reading import Fields, Numbers, as_list, as_numbers, finite, listed, number_text
 from .theme import LABEL_SIZE, ThemeName
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
 
 _OWNER = "plot_examples"
 _MOST_EXAMPLES, _MOST_CLASSES, _MOST_DRAWS = 12, 10, 100
@@ -30,9 +26,7 @@ class _Example:
     entropy: float | None
 
 
-def plot_examples(
-    record: Any, *, figure: Figure | SubFigure | None = None, theme: ThemeName = "light"
-) -> tuple[Axes, ...]:
+def plot_examples(record: Any, *, figure: AnyFigure | None = None, theme: ThemeName = "light") -> tuple[Axes, ...]:
     """Images beside the probabilities of their classes: bars are means, dots are draws; the true class is marked.
 
     Of more than ten classes the ten most probable. Two axes an example (image, bars).
