@@ -12,8 +12,9 @@ from .theme import LABEL_SIZE, TICK_SIZE, TITLE_SIZE, Theme, find_theme
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
+    from matplotlib.figure import SubFigure
     from matplotlib.text import Text
 
     AnyFigure = Figure | SubFigure

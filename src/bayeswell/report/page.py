@@ -84,7 +84,7 @@ def render_page(reading: Reading, paths: Sequence[str] = (), *, title: str = "",
         ],
         svg=Markup,
         runs=[_run_row(run) for run in reading.runs],
-        run_scores=_run_scores(tables),
+        run_scores=list({score.key: score for table in tables for score in table.scores}.values()),
         shown=shown,
         examples=_examples(tables),
         environments=_environments(reading.runs),
@@ -103,11 +103,6 @@ def _title(tables: Sequence[Table]) -> str:
     data = ", ".join(dict.fromkeys(table.data for table in tables))
     labels = list(dict.fromkeys(row.label for table in tables for row in table.rows))
     return f"{labels[0] if len(labels) == 1 else f'{len(labels)} methods'} on {data}"
-
-
-def _run_scores(tables: Sequence[Table]) -> list[Any]:
-    found = {score.key: score for table in tables for score in table.scores}
-    return list(found.values())
 
 
 def _run_row(run: RunRecord) -> dict[str, Any]:
