@@ -25,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: environment-run environment-dev environment-bench
-.PHONY: help demo test test-slow survive bench check format-check lint types imports safety page examples format clean
+.PHONY: help demo test test-slow test-portable wheel-check survive bench check format-check lint types imports safety page examples format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -40,6 +40,15 @@ test: environment-dev ## install, then run the tests (ARGS="-k name" picks some)
 
 test-slow: environment-dev ## the tests marked slow, and only those
 	$(TEST_ENV) $(PY) -m pytest -n $(JOBS) --dist worksteal --durations 10 -m slow $(ARGS)
+
+# What differs from processor to processor: networks, compiled formulas, convolutions, noise, sums.
+PORTABLE ?= tests/models tests/native tests/test_native.py tests/test_convolution.py tests/test_noise.py \
+    tests/test_linear_regression.py tests/test_statistics_reestimation.py
+test-portable: environment-dev ## the tests most open to the processor, on the instruction sets of older ones
+	$(TEST_ENV) sh tools/other_processors.sh $(PY) -m pytest -n $(JOBS) --dist worksteal $(wildcard $(PORTABLE)) $(ARGS)
+
+wheel-check: environment-dev ## build the wheels, with and without a compiler, and try them where only the core is installed
+	$(PY) tools/try_wheel.py $(ARGS)
 
 survive: environment-dev ## kill runs 50 times a method, damage checkpoints 1,000 times: nothing may be lost (20 minutes)
 	OMP_NUM_THREADS=1 $(PY) tools/survival.py damage --count 500

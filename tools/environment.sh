@@ -1,7 +1,7 @@
 #!/bin/sh
 # Make the virtual environment .venv and install the package into it, only when that is needed.
 #
-#   tools/environment.sh run    what the package needs to run
+#   tools/environment.sh run    the package with its command line, data sets, plots, reports and sweeps
 #   tools/environment.sh dev    ... and what the tests and checks need
 #   tools/environment.sh bench  in .venv-bench: the package, and the libraries that it is compared with
 #
@@ -13,9 +13,9 @@ set -eu
 
 wanted=$1 venv=.venv peers=
 case $wanted in
-    run) package=. ;;
+    run) package='.[lab]' ;;
     dev) package='.[dev]' ;;
-    bench) package=. venv=.venv-bench peers=benchmarks/requirements.txt ;;
+    bench) package='.[lab]' venv=.venv-bench peers=benchmarks/requirements.txt ;;
     *) echo "environment.sh: '$wanted' is none of run, dev and bench" >&2; exit 2 ;;
 esac
 

@@ -5,6 +5,9 @@ lower levels only; two rooms of one level do not know each other; modules do not
 circle. The ground level is the exception to the second rule: its few small modules may stand on one
 another, in no circle.
 
+Some rooms are the core, for ``pip install bayeswell``; the others are the lab, for ``bayeswell[lab]``. No room of the
+core imports one of the lab, and each imports only those other libraries that are written down for it here.
+
 Every import counts, also one inside a function or under ``TYPE_CHECKING``: an import that is hidden to
 break a circle is a circle still. The files are read, never run.
 
@@ -15,7 +18,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +27,12 @@ LEVELS: Mapping[int, tuple[str, ...]] = {
     GROUND: (
         "composition",
         "errors",
+        "extras",
         "fingerprint",
         "finite",
+        "guards",
+        "lazy",
+        "modes",
         "native",
         "plain",
         "random",
@@ -48,6 +55,25 @@ LEVELS: Mapping[int, tuple[str, ...]] = {
 }
 FACE_LEVEL = 9.5
 """The package's own ``__init__``: it shows the rooms up to level 9, and only level 10 looks at it."""
+
+LAB = frozenset({"cli", "datasets", "diagnostics", "experiments", "plots", "report", "studies", "sweeps"})
+"""The rooms that need ``bayeswell[lab]``, or stand on one that does. All others are the core, and so is ``__main__``,
+the door of ``cli``: it says what is missing."""
+
+CORE_LIBRARIES = frozenset({"lightning_fabric", "numpy", "safetensors", "torch"})
+"""What ``pip install bayeswell`` brings, and every room may import."""
+
+OTHER_LIBRARIES: Mapping[str, frozenset[str]] = {
+    "cli": frozenset({"matplotlib", "rich", "typer"}),
+    "datasets": frozenset({"PIL", "pooch", "scipy", "sklearn"}),
+    "experiments": frozenset({"tensorboard"}),
+    "plots": frozenset({"matplotlib"}),
+    "report": frozenset({"jinja2", "markupsafe"}),
+    "sklearn": frozenset({"sklearn"}),
+    "sweeps": frozenset({"optuna", "sqlalchemy"}),
+    "training": frozenset({"rich"}),  # a better progress bar where it is installed; without it there is a plain one
+}
+"""What a room may import besides."""
 
 LEVEL_OF: Mapping[str, float] = {room: level for level, rooms in LEVELS.items() for room in rooms}
 
@@ -73,18 +99,31 @@ def modules_of(package: Path) -> dict[str, Path]:
 
 def edges_of(modules: Mapping[str, Path]) -> list[Edge]:
     """Every import of one module of the package by another."""
+    return _edges(modules, lambda edge: edge.importer != edge.imported and _root(edge.importer) == _root(edge.imported))
+
+
+def outside_edges_of(modules: Mapping[str, Path]) -> list[Edge]:
+    """Every import of another library; Python's own count for nothing."""
+    own = {*sys.stdlib_module_names, *map(_root, modules)}
+    return _edges(modules, lambda edge: _root(edge.imported) not in own)
+
+
+def _edges(modules: Mapping[str, Path], wanted: Callable[[Edge], bool]) -> list[Edge]:
     found = set()
     for name, path in modules.items():
         tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
         for node in ast.walk(tree):
             for target in _targets(node, name, path.name == "__init__.py", modules):
-                if target != name:
-                    found.add(Edge(name, target, path, getattr(node, "lineno", 0)))
-    return sorted(found)
+                found.add(Edge(name, target, path, getattr(node, "lineno", 0)))
+    return sorted(filter(wanted, found))
+
+
+def _root(module: str) -> str:
+    return module.split(".")[0]
 
 
 def _targets(node: ast.AST, importer: str, is_package: bool, modules: Mapping[str, Path]) -> Iterator[str]:
-    """The package's modules that one syntax node imports."""
+    """The package's modules that one syntax node imports, and the names of other libraries."""
     root = importer.split(".")[0]
     names: list[str] = []
     if isinstance(node, ast.Import):
@@ -105,8 +144,7 @@ def _targets(node: ast.AST, importer: str, is_package: bool, modules: Mapping[st
         if called in {"import_module", "__import__"} and isinstance(first, ast.Constant):
             names = [str(first.value)]
     for name in names:
-        if name.split(".")[0] == root:
-            yield _nearest_module(name, modules)
+        yield _nearest_module(name, modules) if _root(name) == root else _root(name)
 
 
 def _nearest_module(name: str, modules: Mapping[str, Path]) -> str:
@@ -164,6 +202,29 @@ def wrong_directions(edges: Iterable[Edge]) -> list[str]:
         else:
             continue
         faults.append(f"{edge.path}:{edge.line}: {kind}: {_place(edge.importer)} imports {_place(edge.imported)}")
+    return faults
+
+
+def core_on_lab(edges: Iterable[Edge]) -> list[str]:
+    """Imports of the lab by the core."""
+    return [
+        f"{edge.path}:{edge.line}: the core on the lab: {edge.importer} imports {edge.imported}"
+        for edge in edges
+        if room_of(edge.imported) in LAB and room_of(edge.importer) not in LAB | {"", "__main__"}
+    ]
+
+
+def unlisted_libraries(edges: Iterable[Edge]) -> list[str]:
+    """Imports of libraries that are not written down for the room."""
+    faults = []
+    for edge in edges:
+        allowed = CORE_LIBRARIES | OTHER_LIBRARIES.get(room_of(edge.importer), frozenset())
+        if edge.imported not in allowed:
+            side = "of the lab" if room_of(edge.importer) in LAB else "of the core"
+            faults.append(
+                f"{edge.path}:{edge.line}: {edge.importer}, {side}, imports {edge.imported}; "
+                f"for it there are {', '.join(sorted(allowed))} (tools/import_graph.py)"
+            )
     return faults
 
 
@@ -227,7 +288,9 @@ def faults_of(package: Path) -> list[str]:
     if not modules:
         return [f"{package}: no Python files; nothing was checked"]
     edges = edges_of(modules)
-    return [*unknown_rooms(modules), *wrong_directions(edges), *cycles(edges), *circles_through_faces(modules, edges)]
+    outside = unlisted_libraries(outside_edges_of(modules))
+    circles = [*cycles(edges), *circles_through_faces(modules, edges)]
+    return [*unknown_rooms(modules), *wrong_directions(edges), *core_on_lab(edges), *outside, *circles]
 
 
 def main(arguments: list[str]) -> int:
@@ -238,7 +301,8 @@ def main(arguments: list[str]) -> int:
         print(fault)
     if not faults:
         modules = modules_of(package)
-        print(f"imports: {len(modules)} modules, {len(edges_of(modules))} imports, all downwards, no circle")
+        counts = f"{len(modules)} modules, {len(edges_of(modules))} imports"
+        print(f"imports: {counts}, all downwards, no circle, none of the lab by the core")
     return 1 if faults else 0
 
 

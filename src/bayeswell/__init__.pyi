@@ -8,13 +8,23 @@ from .errors import (
     DataError,
     DivergenceError,
     FileError,
+    MissingExtra,
     NetworkError,
     SettingError,
 )
 from .estimators import ESTIMATORS, Flipout, LocalReparameterization, VariationalLaplace, WeightSampling
 from .gradients import Sharpness
 from .lifting import BayesianModule, Description, Saved, bayesian, save
-from .likelihoods import LIKELIHOODS, Bernoulli, Categorical, Gaussian
+from .likelihoods import (
+    LIKELIHOODS,
+    Bernoulli,
+    Categorical,
+    DistributionLikelihood,
+    Gaussian,
+    NegativeBinomial,
+    Poisson,
+    StudentT,
+)
 from .methods import METHODS, Method, find_method, method_names, register
 from .models import MODELS, build_model, default_model
 from .objectives import ELBO
@@ -72,6 +82,7 @@ __all__ = [
     "Delta",
     "Description",
     "Devices",
+    "DistributionLikelihood",
     "DistributionPrior",
     "DivergenceError",
     "EpochRecord",
@@ -91,10 +102,13 @@ __all__ = [
     "MatrixNormal",
     "MeanField",
     "Method",
+    "MissingExtra",
     "MonteCarlo",
+    "NegativeBinomial",
     "NetworkError",
     "Normal",
     "PathDerivative",
+    "Poisson",
     "Predictor",
     "Progress",
     "RateRange",
@@ -107,6 +121,7 @@ __all__ = [
     "ScoreFunction",
     "SettingError",
     "Sharpness",
+    "StudentT",
     "Terms",
     "TorchOptimizer",
     "TorchScheduler",

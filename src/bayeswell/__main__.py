@@ -1,8 +1,19 @@
-"""``python -m bayeswell`` is the command line."""
+"""The command ``bayeswell``, and ``python -m bayeswell``: the command line, or one line on how to install it."""
 
 import sys
 
-from .cli import main
+from .errors import MissingExtra
+
+
+def main() -> int:
+    """Run the command that was typed; the exit code."""
+    try:
+        from .cli import main as run
+    except MissingExtra as missing:
+        print(f"bayeswell: {missing}", file=sys.stderr)  # noqa: T201
+        return 2  # as for any other usage that cannot be
+    return run()
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -20,6 +20,14 @@ class SettingError(BayeswellError, ValueError):
     """A setting has a value that is not allowed."""
 
 
+class MissingExtra(SettingError, ImportError):
+    """What was asked for needs an extra that is not installed; the line names it and the command that installs it."""
+
+
+class AbsentError(SettingError, AttributeError):
+    """An attribute that is not there unless it is asked for; to ``hasattr`` it is not there."""
+
+
 class CompositionError(BayeswellError, ValueError):
     """Two parts that cannot work together were combined; both are named, with the remedy."""
 

@@ -155,7 +155,8 @@ class Registry(Generic[PartT]):
                 self.register(entry.load())
 
     def summaries(self) -> dict[str, tuple[str, str]]:
-        """For every name: the one-line summary and the paper."""
+        """For every name, those of other installed packages too: the one-line summary and the paper."""
+        self._look_outside()
         return {
             name: ((part.__doc__ or "").strip().partition("\n")[0], getattr(part, "paper", ""))
             for name, part in self._parts.items()
@@ -214,3 +215,34 @@ def settings_of(part: Any) -> dict[str, Any]:
         )
     values = {field.name: getattr(part, field.name) for field in dataclasses.fields(part) if field.init}
     return {"name": name, **values}
+
+
+def written(registry: Registry[Any], part: Any) -> dict[str, Any]:
+    """``settings_of`` a part for a file: refused if reading it would bring back something else.
+
+    That is so where its name belongs to another class (one derived from a registered part and not renamed), and where a
+    setting is more than numbers, words, and lists of them.
+    """
+    settings = settings_of(part)
+    own = part.part if isinstance(part, Completed) else part
+    name = settings["name"]
+    if registry.knows(name) and registry[name] is not type(own):
+        raise SettingError(
+            f"{registry.axis} {kind_of(own)} goes by the name '{name}' of {registry[name].__name__}, which a file "
+            f"would bring back in its place; give the class a `name` of its own and bayeswell.register it"
+        )
+    for key, value in settings.items():
+        if not _is_plain(value):
+            raise SettingError(
+                f"{registry.axis} '{name}' cannot be written to a file: its setting '{key}' is a {kind_of(value)}; "
+                "write a class of your own whose settings are numbers and words, and bayeswell.register it"
+            )
+    return settings
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _is_plain(inner) for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)

@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from bayeswell.datasets import Scaling, load_data
 from bayeswell.errors import BayeswellError, DataError
 from bayeswell.experiments import Experiment, evaluate, predict_file, run, write_predictions
-from bayeswell.experiments.data_card import DataCard
+from bayeswell.experiments.data_spec import DataSpec
 from bayeswell.experiments.predicting import harmless, picture_files, prediction_rows, read_inputs
 from bayeswell.predictive import ClassPrediction, RealPrediction
 from bayeswell.predictive.predictor import load
@@ -45,8 +45,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_columns_are_found_by_name_and_units_are_raw(table: Path) -> None:
     new = table / "new.csv"
     new.write_text("y,b,extra,a\n0,-40,7,12\n0,-60,7,6\n", encoding="utf-8")
-    found, card = predict_file(table / "run", new, draws=1)
-    header, *rows = list(prediction_rows(found, card))
+    found, spec = predict_file(table / "run", new, draws=1)
+    header, *rows = list(prediction_rows(found, spec))
     assert header == ["mean", "std", "epistemic_std", "aleatoric_std"]
     # 3 a - b; the std of the targets is 12, so a slip of units or columns is far outside.
     assert [row[0] for row in rows] == pytest.approx([76, 78], abs=2)
@@ -58,8 +58,8 @@ def test_columns_are_found_by_name_and_units_are_raw(table: Path) -> None:
 def test_without_names_columns_stand_in_order(table: Path) -> None:
     new = table / "plain.csv"
     new.write_text("12,-40\n6,-60\n", encoding="utf-8")
-    found, card = predict_file(table / "run", new, draws=1)
-    assert [row[0] for row in list(prediction_rows(found, card))[1:]] == pytest.approx([76, 78], abs=2)
+    found, spec = predict_file(table / "run", new, draws=1)
+    assert [row[0] for row in list(prediction_rows(found, spec))[1:]] == pytest.approx([76, 78], abs=2)
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def test_images_come_from_arrays_in_any_usual_layout(tmp_path: Path, small: Expe
     }
     for name, array in layouts.items():
         np.savez(tmp_path / f"{name}.npz", x=array)
-        found, card = predict_file(tmp_path / "run", tmp_path / f"{name}.npz", draws=1)
+        found, spec = predict_file(tmp_path / "run", tmp_path / f"{name}.npz", draws=1)
         assert isinstance(found, ClassPrediction)
         torch.testing.assert_close(found.probabilities, expected.probabilities)
     np.savez(tmp_path / "bytes.npz", x=(raw * 16).to(torch.uint8).numpy())
-    torch.testing.assert_close(read_inputs(tmp_path / "bytes.npz", card), card.scaling.inputs(raw))
-    write_predictions(tmp_path / "p.csv", found, card)
+    torch.testing.assert_close(read_inputs(tmp_path / "bytes.npz", spec), spec.scaling.inputs(raw))
+    write_predictions(tmp_path / "p.csv", found, spec)
     with open(tmp_path / "p.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [int(row["label"]) for row in rows] == expected.labels.tolist()
@@ -141,36 +141,36 @@ def test_digits_are_read_as_their_files_hold_them(tmp_path: Path, small: Experim
 
 
 def test_byte_images_are_read_in_bytes_or_in_shares(tmp_path: Path) -> None:
-    card = DataCard("mnist", (1, 2, 2), 10, None, None, Scaling(), raw_scale=255.0)
+    spec = DataSpec("mnist", (1, 2, 2), 10, None, None, Scaling(), raw_scale=255.0)
     pixels = np.array([[[0, 51], [102, 255]], [[1, 2], [3, 204]]])
     expected = torch.tensor(pixels / 255).float()[:, None]
     for name, array in {
         "bytes": pixels.astype(np.uint8), "whole": pixels, "real": pixels.astype(np.float32), "share": pixels / 255
     }.items():  # fmt: skip
         np.savez(tmp_path / f"{name}.npz", x=array)
-        torch.testing.assert_close(read_inputs(tmp_path / f"{name}.npz", card), expected)
+        torch.testing.assert_close(read_inputs(tmp_path / f"{name}.npz", spec), expected)
     np.savetxt(tmp_path / "t.csv", pixels.reshape(2, 4), delimiter=",", fmt="%d")
-    torch.testing.assert_close(read_inputs(tmp_path / "t.csv", card), expected)
+    torch.testing.assert_close(read_inputs(tmp_path / "t.csv", spec), expected)
     # A dark byte is dark, however dark the file: whole numbers are never shares.
     np.savez(tmp_path / "dark.npz", x=np.ones((1, 2, 2), np.uint8))
-    torch.testing.assert_close(read_inputs(tmp_path / "dark.npz", card), torch.full((1, 1, 2, 2), 1 / 255))
+    torch.testing.assert_close(read_inputs(tmp_path / "dark.npz", spec), torch.full((1, 1, 2, 2), 1 / 255))
     for wrong in (-1.0, 255.5):
         np.savez(tmp_path / "wrong.npz", x=np.full((1, 2, 2), wrong))
         with pytest.raises(DataError, match="0 to 255"):
-            read_inputs(tmp_path / "wrong.npz", card)
+            read_inputs(tmp_path / "wrong.npz", spec)
 
 
 def test_a_card_comes_back_and_one_without_a_scale_of_pixels_is_that_of_its_data(tmp_path: Path) -> None:
     for name, scale in (("digits", 16.0), ("npz", 1.0)):
-        DataCard(name, (1, 8, 8), 10, None, None, Scaling(), ("a",), "y", "\t", 255.0).write(tmp_path)
-        card = DataCard.read(tmp_path)
-        assert (card.columns, card.target_name, card.delimiter, card.raw_scale) == (("a",), "y", "\t", 255.0)
+        DataSpec(name, (1, 8, 8), 10, None, None, Scaling(), ("a",), "y", "\t", 255.0).write(tmp_path)
+        spec = DataSpec.read(tmp_path)
+        assert (spec.columns, spec.target_name, spec.delimiter, spec.raw_scale) == (("a",), "y", "\t", 255.0)
         record = json.loads((tmp_path / "data.json").read_text())
         for key in ("raw_scale", "delimiter", "target_name"):
             del record[key]
         (tmp_path / "data.json").write_text(json.dumps(record))
-        card = DataCard.read(tmp_path)
-        assert (card.raw_scale, card.delimiter, card.target_name) == (scale, ",", None)
+        spec = DataSpec.read(tmp_path)
+        assert (spec.raw_scale, spec.delimiter, spec.target_name) == (scale, ",", None)
 
 
 @pytest.mark.parametrize(("given", "sign"), [(";", ";"), ("tab", "\t"), ("\\t", "\t"), ("\t", "\t")])
@@ -183,8 +183,8 @@ def test_the_delimiter_is_that_of_the_run(tmp_path: Path, given: str, sign: str)
     )  # fmt: skip
     run(experiment, tmp_path / "run")
     (tmp_path / "new.csv").write_text(f"b{sign}a\n7{sign}12\n7{sign}8\n", encoding="utf-8")
-    found, card = predict_file(tmp_path / "run", tmp_path / "new.csv", draws=1)
-    assert [row[0] for row in list(prediction_rows(found, card))[1:]] == pytest.approx([36, 24], abs=2)
+    found, spec = predict_file(tmp_path / "run", tmp_path / "new.csv", draws=1)
+    assert [row[0] for row in list(prediction_rows(found, spec))[1:]] == pytest.approx([36, 24], abs=2)
 
 
 def test_a_run_on_pictures_looks_at_pictures(tmp_path: Path, small: Experiment) -> None:
@@ -200,8 +200,8 @@ def test_a_run_on_pictures_looks_at_pictures(tmp_path: Path, small: Experiment) 
     )
     record = run(chosen, tmp_path / "run")
     assert record["test"]["values"]["accuracy"] == 1
-    found, card = predict_file(tmp_path / "run", tmp_path / "pics", draws=1)
-    rows = list(prediction_rows(found, card, picture_files(tmp_path / "pics")))
+    found, spec = predict_file(tmp_path / "run", tmp_path / "pics", draws=1)
+    rows = list(prediction_rows(found, spec, picture_files(tmp_path / "pics")))
     assert rows[0][:2] == ["file", "label"]
     assert [(Path(row[0]).parent.name, row[1]) for row in rows[1:]] == [("dark", "dark")] * 20 + [
         ("light", "light")
@@ -226,10 +226,10 @@ def test_pictures_are_not_for_tables(table: Path) -> None:
 @pytest.mark.parametrize("cell", ["=1+1", "+cmd", "-cmd|' /C calc'!A0", "@SUM(A1)", "\t=1", "\r=1"])
 def test_no_text_is_a_formula(cell: str) -> None:
     assert harmless(cell) == f"'{cell}"
-    card = DataCard("x", (1,), 2, (cell, "fine"), None, Scaling())
+    spec = DataSpec("x", (1,), 2, (cell, "fine"), None, Scaling())
     half = torch.tensor([[0.9, 0.1]])
     found = ClassPrediction(half, *(torch.zeros(1) for _ in range(3)), draws=1)
-    assert list(prediction_rows(found, card))[1][0] == f"'{cell}"
+    assert list(prediction_rows(found, spec))[1][0] == f"'{cell}"
 
 
 @pytest.mark.parametrize("cell", ["-1", "+2.5", "fine", "a=b", ""])

@@ -49,11 +49,18 @@ def outer(u: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"name": "categorical"},
-        {"name": "bernoulli"},
-        {"name": "gaussian", "noise": "known", "std": 0.3},
-        {"name": "gaussian", "noise": "learned", "std": 0.7},
-        {"name": "gaussian", "noise": "per_input", "std": 1.0},
+        {"name": "categorical", "class_weights": None, "ignore_index": None, "class_axis": None},
+        {"name": "categorical", "class_weights": (0.5, 2.0, 1.0), "ignore_index": -100, "class_axis": -1},
+        {"name": "bernoulli", "class_weights": None},
+        {"name": "bernoulli", "class_weights": (0.7, 1.9)},
+        {"name": "gaussian", "noise": "known", "std": 0.3, "outputs": None},
+        {"name": "gaussian", "noise": "known", "std": (0.3, 0.7), "outputs": None},
+        {"name": "gaussian", "noise": "learned", "std": 0.7, "outputs": None},
+        {"name": "gaussian", "noise": "per_output", "std": 0.7, "outputs": 3},
+        {"name": "gaussian", "noise": "per_input", "std": 1.0, "outputs": None},
+        {"name": "student_t", "noise": "learned", "scale": 0.6, "df": 3.5, "learn_df": True},
+        {"name": "poisson"},
+        {"name": "negative_binomial", "noise": "known", "dispersion": 0.4},
     ],
 )
 def test_settings_survive_json_and_the_registry(settings: dict[str, object]) -> None:
@@ -64,7 +71,7 @@ def test_settings_survive_json_and_the_registry(settings: dict[str, object]) -> 
 
 
 def test_every_name_resolves_with_its_defaults() -> None:
-    assert list(LIKELIHOODS) == ["categorical", "bernoulli", "gaussian"]
+    assert list(LIKELIHOODS) == ["categorical", "bernoulli", "gaussian", "student_t", "poisson", "negative_binomial"]
     for name in LIKELIHOODS:
         part = LIKELIHOODS.resolve(name)
         assert isinstance(part, torch.nn.Module)
@@ -89,7 +96,7 @@ def test_learned_noise_is_a_parameter_with_state() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"noise": "leanred"}, ["'leanred'", "did you mean 'learned'", "known, learned, per_input"]),
+        ({"noise": "leanred"}, ["'leanred'", "did you mean 'learned'", "known, learned, per_input, per_output"]),
         ({"noise": "known", "std": -0.3}, ["std = -0.3", "above 0"]),
         ({"noise": "known", "std": math.nan}, ["std = nan"]),
         ({"noise": "learned", "std": 1e-12}, ["std = 1e-12", "must start in"]),
@@ -120,7 +127,7 @@ def test_categorical_nll_sums_over_the_places_of_an_example() -> None:
     labels = torch.randint(3, (2, 4, 5), generator=make_generator(3))
     log_p = scipy.special.log_softmax(outputs.numpy(), axis=1)
     expected = [-sum(log_p[s, labels[s, i, j], i, j] for i in range(4) for j in range(5)) for s in range(2)]
-    np.testing.assert_allclose(Categorical().nll(outputs, labels), expected, rtol=1e-12)
+    np.testing.assert_allclose(Categorical(class_axis=1).nll(outputs, labels), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("label", [-100, -1, 4])
@@ -249,8 +256,8 @@ def test_categorical_curvature_is_independent_over_places() -> None:
     # E[u u'] over all 4 x 2 outputs of an example: the block-diagonal Hessian of the summed NLL.
     places = torch.stack([LOGITS, LOGITS.flip(0) * 0.6], dim=1)
     labels = torch.tensor([[2, 0]])
-    hessian = hessian_at(lambda f: Categorical().nll(f.reshape(1, 4, 2), labels), places.flatten())
-    u = Categorical().curvature_root(places.expand(MANY, 4, 2), make_generator(15))
+    hessian = hessian_at(lambda f: Categorical(class_axis=1).nll(f.reshape(1, 4, 2), labels), places.flatten())
+    u = Categorical(class_axis=1).curvature_root(places.expand(MANY, 4, 2), make_generator(15))
     assert_within_errors(outer(u.flatten(1)), hessian)
 
 
@@ -319,9 +326,9 @@ def test_gaussian_curvature_with_noise_from_the_network_is_the_expected_hessian(
 
 def test_categorical_targets_have_the_model_frequencies() -> None:
     places = torch.stack([LOGITS, LOGITS.flip(0) * 0.6], dim=1)
-    labels = Categorical().sample_targets(places.expand(MANY, 4, 2), make_generator(23))
+    labels = Categorical(class_axis=1).sample_targets(places.expand(MANY, 4, 2), make_generator(23))
     assert labels.shape == (MANY, 2)
-    Categorical().check(labels, places.expand(MANY, 4, 2))
+    Categorical(class_axis=1).check(labels, places.expand(MANY, 4, 2))
     for place in range(2):
         one_hot = torch.nn.functional.one_hot(labels[:, place], 4).double()
         assert_within_errors(one_hot, places[:, place].softmax(0))
@@ -349,7 +356,7 @@ def test_the_same_seed_gives_the_same_draws(name: str) -> None:
 
 def test_class_probabilities_put_the_classes_last() -> None:
     images = torch.randn(2, 3, 4, 5, generator=make_generator(29))
-    got = Categorical().class_probabilities(images)
+    got = Categorical(class_axis=1).class_probabilities(images)
     assert got.shape == (2, 4, 5, 3)
     torch.testing.assert_close(got[1, 2, 3], images[1, :, 2, 3].softmax(0))
     one, many = torch.tensor([0.7, -1.3]), torch.tensor([[0.7, -1.3, 2.1], [0.1, 0.2, 0.3]])
@@ -369,7 +376,7 @@ BAD = [
     (Categorical(), torch.zeros(5), torch.zeros(5, 3), ["float32", "integers from 0 to 2"]),
     (Categorical(), torch.tensor([0, 1, 3, 4, 0]), torch.zeros(5, 3), ["label 3", "index 2", "3 classes"]),
     (Categorical(), torch.tensor([0, -100, 1, 1, 0]), torch.zeros(5, 3), ["label -100", "index 1"]),
-    (Categorical(), torch.tensor([[0, 5]]), torch.zeros(1, 3, 2), ["label 5", "index (0, 1)"]),
+    (Categorical(class_axis=1), torch.tensor([[0, 5]]), torch.zeros(1, 3, 2), ["label 5", "index (0, 1)"]),
     (Categorical(), torch.zeros(5, 1).long(), torch.zeros(5, 3), ["(5, 1)", "(5,)"]),
     (Categorical(), torch.zeros(4).long(), torch.zeros(5, 3), ["(4,)", "(5,)"]),
     (Categorical(), torch.zeros(5).long(), torch.zeros(5, 1), ["(5, 1)", "bernoulli"]),

@@ -87,7 +87,7 @@ def test_a_compiler_without_openmp_builds_all_the_same(
     """As Apple's: it refuses the option, and is asked again without."""
     real = shutil.which("g++") or shutil.which("clang++")
     picky = tmp_path / "picky"
-    picky.write_text(f'#!/bin/sh\nfor given; do [ "$given" = -fopenmp ] && exit 1; done\nexec {real} "$@"\n')
+    picky.write_text(f'#!/bin/sh\nfor given; do case $given in -fopenmp*) exit 1;; esac; done\nexec {real} "$@"\n')
     picky.chmod(0o755)
     write_sources(tmp_path)
     monkeypatch.setenv("CXX", str(picky))

@@ -264,4 +264,7 @@ def test_matplotlib_is_imported_by_drawing_alone_and_missed_in_one_line() -> Non
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
-    assert found.stdout.splitlines() == ["plots need matplotlib, which is not installed: pip install matplotlib"] * 3
+    assert (
+        found.stdout.splitlines()
+        == ["a plot needs the extra 'lab' (matplotlib is not installed): pip install 'bayeswell[lab]'"] * 3
+    )

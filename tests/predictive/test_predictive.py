@@ -450,9 +450,10 @@ def test_bad_settings_are_one_line(x: Tensor, settings: dict[str, Any], words: l
         assert all(word in str(caught.value) for word in words), caught.value
 
 
-def test_a_name_is_no_likelihood(x: Tensor) -> None:
-    with pytest.raises(SettingError, match="likelihood = 'categorical'"):
-        predict(Toy(), x, "categorical", draws=2)  # type: ignore[call-overload]
+def test_a_name_is_a_likelihood(x: Tensor) -> None:
+    assert_same(predict(Toy(), x, "categorical", draws=2, seed=21), predict(Toy(), x, Categorical(), draws=2, seed=21))
+    with pytest.raises(SettingError, match="did you mean 'categorical'"):
+        predict(Toy(), x, "categoric", draws=2)
 
 
 def test_samples_that_were_not_kept(x: Tensor) -> None:

@@ -52,8 +52,8 @@ TRUTHS: dict[str, tuple[dict[str, Any], Density]] = {
     ),
     "laplace": ({"scale": 0.6}, lambda site: lambda w: log_density_laplace(w, 0.6)),
     "distribution": (
-        {"distribution": "StudentT", "settings": {"df": 5.0, "scale": 0.7}},
-        lambda site: lambda w: stats.t.logpdf(w, df=5.0, scale=0.7),
+        {"distribution": "StudentT", "settings": {"df": 30.0, "scale": 0.7}},
+        lambda site: lambda w: stats.t.logpdf(w, df=30.0, scale=0.7),
     ),
 }
 

@@ -1,15 +1,38 @@
-"""What is made of the path of training: averages, Gaussians fitted to it, or a bank of draws."""
+"""What is made of the path of training: averages, Gaussians fitted to it, or a bank of draws.
+
+A collector of one's own is one file: settings whose ``build`` returns a ``SnapshotCollector`` of ``plan``'s timetable,
+the statistics it keeps (``Mean``, ``Moments``, its own ``Statistic``), and a ``gain`` if snapshots do not count alike.
+"""
 
 from ..registry import Registry
 from ..types import CollectorPart
 from .bank import Bank
+from .ema import EMA
 from .hwa import HWA, literal_variance
+from .running import Mean, Moments, Snapshot, Statistic
+from .snapshots import SnapshotCollector
 from .swa import SWA
 from .swag import SWAG
 from .swag_diag import SWAGDiagonal
+from .timetable import plan
 
 AVERAGING: Registry[CollectorPart] = Registry(
-    "collector", SWA, SWAGDiagonal, SWAG, HWA, Bank, requires=("build",), protocol=CollectorPart
+    "collector", SWA, EMA, SWAGDiagonal, SWAG, HWA, Bank, requires=("build",), protocol=CollectorPart
 )
 
-__all__ = ["AVERAGING", "HWA", "SWA", "SWAG", "Bank", "SWAGDiagonal", "literal_variance"]
+__all__ = [
+    "AVERAGING",
+    "EMA",
+    "HWA",
+    "SWA",
+    "SWAG",
+    "Bank",
+    "Mean",
+    "Moments",
+    "SWAGDiagonal",
+    "Snapshot",
+    "SnapshotCollector",
+    "Statistic",
+    "literal_variance",
+    "plan",
+]

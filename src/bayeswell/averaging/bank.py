@@ -150,12 +150,8 @@ class BankCollector:
         names = [name for name in self._format.starts if name != _WEIGHTS]
         own_names = tuple(name.removeprefix("net.") for name in names)
         weights, extras = self._format.column(rows, _WEIGHTS), [self._format.column(rows, name) for name in names]
-        # The posterior copies what it is made of: it gets one draw, and then the rows themselves, which may be mapped.
-        firsts = {name: extra[:1] for name, extra in zip(own_names, extras, strict=True)}
-        posterior = EmpiricalPosterior(self._layout, weights[:1], firsts)
-        posterior.weights = weights
-        for index, extra in enumerate(extras):
-            setattr(posterior, f"extra_{index}", extra)
+        # Not copied: the rows may be mapped from a file.
+        posterior = EmpiricalPosterior(self._layout, weights, dict(zip(own_names, extras, strict=True)), copied=False)
         return Empirical(len(rows), own_names), posterior.to(self._device)
 
     def deterministic(self) -> dict[str, Tensor]:

@@ -19,8 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import CompositionError, SettingError, nearest, require_positive
-from ..posteriors.mean_field import MeanFieldPosterior, SoftplusMeanFieldPosterior
-from ..posteriors.std_forms import softplus_inverse
 from ..types import POINT, BayesianModel, Collector, CollectorPart, Posterior, PosteriorPart
 from .columns import Columns, check_rank, chosen_rank
 from .gaussians import diagonal, low_rank
@@ -135,7 +133,7 @@ class HWA(CollectorPart):
 
         def sample(model: BayesianModel, snapshots: int, due: bool) -> None:
             if snapshots >= least:
-                set_stds(model.posterior, variance().clamp_min(MIN_VARIANCE).sqrt())
+                model.posterior.set_stds(variance().clamp_min(MIN_VARIANCE).sqrt())
 
         feedbacks: dict[str, Feedback | None] = {"none": None, "restart": restart, "sample": sample}
         # Variances first: if they cannot be used, nothing has been changed yet.
@@ -154,7 +152,7 @@ class HWA(CollectorPart):
                 f"hwa(variance='mean') averages stds, which posterior '{name}' does not have; use averaging 'swa', or "
                 "posterior 'mean_field'"
             )
-        if self.feedback == "sample" and not isinstance(posterior, MeanFieldPosterior | SoftplusMeanFieldPosterior):
+        if self.feedback == "sample" and not posterior.can_set_stds:
             raise CompositionError(
                 f"hwa(feedback='sample') sets the std of each weight, which posterior '{name}' does not let it; use "
                 "posterior 'mean_field', or feedback 'none' or 'restart'"
@@ -166,7 +164,7 @@ class HWA(CollectorPart):
 
 
 class Within:
-    """W: the mean of the snapshots' own variances, or only those of the first snapshot."""
+    """W: the (weighted) mean of the snapshots' own variances, or only those of the first snapshot."""
 
     def __init__(self, like: Tensor, first_only: bool) -> None:
         self.first_only = first_only
@@ -174,21 +172,13 @@ class Within:
 
     def add(self, snapshot: Snapshot) -> None:
         if snapshot.number == 1 or not self.first_only:
-            self.mean = self.mean + (snapshot.variance - self.mean) / snapshot.number
+            self.mean = self.mean + snapshot.gain * (snapshot.variance - self.mean)
 
     def state_dict(self) -> dict[str, Any]:
         return {"mean": self.mean}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.mean = restored(state, "mean", self.mean)
-
-
-def set_stds(posterior: Posterior, std: Tensor) -> None:
-    """Give a mean-field posterior these standard deviations, whichever way it stores them."""
-    if isinstance(posterior, MeanFieldPosterior):
-        posterior.log_std.copy_(std.log())
-    elif isinstance(posterior, SoftplusMeanFieldPosterior):
-        posterior.rho.copy_(softplus_inverse(std))
 
 
 def literal_variance(snapshots: Tensor) -> Tensor:

@@ -1,7 +1,9 @@
 """Running statistics of snapshots, in float64 and without cancellation.
 
-Each is told the number n of the snapshot (1, 2, ...): the counter is kept in one place, explicitly. Tensors are
-replaced and never changed in place, so a state that was handed out stays as it was.
+Each is told the number n of the snapshot (1, 2, ...) and its gain g_n, the weight of the snapshot relative to that of
+all so far: g_1 = 1, and g_n = 1/n makes a uniform mean. Counter and gain are decided in one place, the collector, so
+whatever is averaged is averaged alike. Snapshot j ends with weight g_j (1 - g_(j+1)) ... (1 - g_n), and these sum to
+one. Tensors are replaced and never changed in place, so a state that was handed out stays as it was.
 """
 
 from __future__ import annotations
@@ -35,10 +37,14 @@ def require_finite(owner: str, what: str, values: Tensor, at: Progress) -> None:
 
 
 class Snapshot:
-    """The model after one step: ``mean`` is (P,), the posterior's means in float64."""
+    """The model after one step: ``mean`` is (P,), the posterior's means in float64; ``gain`` is what it counts for."""
 
-    def __init__(self, owner: str, model: BayesianModel, at: Progress, number: int) -> None:
-        self.owner, self.model, self.at, self.number = owner, model, at, number
+    def __init__(self, owner: str, model: BayesianModel, at: Progress, number: int, gain: float) -> None:
+        if not 0 <= gain <= 1 or (number == 1 and gain != 1):
+            raise SettingError(
+                f"{owner}: the gain of snapshot {number} is {gain!r}; it must be from 0 to 1, and 1 for the first"
+            )
+        self.owner, self.model, self.at, self.number, self.gain = owner, model, at, number, gain
         self.mean = widened(model.posterior.mean_vector())
         require_finite(owner, "the weights", self.mean, at)
         for name, parameter in trained_parameters(model).items():
@@ -56,7 +62,7 @@ class Statistic(Protocol):
     """Something that is updated by every snapshot."""
 
     def add(self, snapshot: Snapshot) -> None:
-        """Take in snapshot number ``snapshot.number``."""
+        """Take in snapshot number ``snapshot.number`` with the weight ``snapshot.gain``."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
@@ -69,13 +75,13 @@ class Statistic(Protocol):
 
 
 class Mean:
-    """m_n = m_(n-1) + (w_n - m_(n-1)) / n."""
+    """m_n = m_(n-1) + g_n (w_n - m_(n-1))."""
 
     def __init__(self, model: BayesianModel) -> None:
         self.mean = torch.zeros_like(widened(model.posterior.mean_vector()))
 
     def add(self, snapshot: Snapshot) -> None:
-        self.mean = self.mean + (snapshot.mean - self.mean) / snapshot.number
+        self.mean = self.mean + snapshot.gain * (snapshot.mean - self.mean)
 
     def state_dict(self) -> dict[str, Any]:
         return {"mean": self.mean}
@@ -85,10 +91,10 @@ class Mean:
 
 
 class Moments:
-    """Mean and variance (dividing by n) by Welford's update.
+    """Mean and variance (of the weighted snapshots; for a uniform mean it divides by n) by Welford's update.
 
-    With d = w_n - m_(n-1):  m_n = m_(n-1) + d / n  and  v_n = v_(n-1) + (d (w_n - m_n) - v_(n-1)) / n. SWAG's
-    mean(w^2) - mean(w)^2 is the same number, but loses all digits where |mean| >> std.
+    With d = w_n - m_(n-1):  m_n = m_(n-1) + g_n d  and  v_n = v_(n-1) + g_n (d (w_n - m_n) - v_(n-1))  (West 1979).
+    SWAG's mean(w^2) - mean(w)^2 is the same number, but loses all digits where |mean| >> std.
     """
 
     def __init__(self, model: BayesianModel) -> None:
@@ -97,8 +103,8 @@ class Moments:
 
     def add(self, snapshot: Snapshot) -> None:
         away = snapshot.mean - self.mean
-        self.mean = self.mean + away / snapshot.number
-        self.variance = self.variance + (away * (snapshot.mean - self.mean) - self.variance) / snapshot.number
+        self.mean = self.mean + snapshot.gain * away
+        self.variance = self.variance + snapshot.gain * (away * (snapshot.mean - self.mean) - self.variance)
 
     def state_dict(self) -> dict[str, Any]:
         return {"mean": self.mean, "variance": self.variance}
@@ -117,7 +123,7 @@ class Deterministic:
     def add(self, snapshot: Snapshot) -> None:
         for name, parameter in trained_parameters(snapshot.model).items():
             mean = self.means[name]
-            self.means[name] = mean + (widened(parameter) - mean) / snapshot.number
+            self.means[name] = mean + snapshot.gain * (widened(parameter) - mean)
 
     def result(self) -> dict[str, Tensor]:
         """In the parameters' own dtypes."""

@@ -16,12 +16,20 @@ from .timetable import REMEDY, Timetable
 Finish = Callable[[], tuple[PosteriorPart, Posterior]]
 Feedback = Callable[[BayesianModel, int, bool], None]
 """What is done to the model after a step: given the number of snapshots, and whether one was just taken."""
+Gain = Callable[[int], float]
+"""n -> the weight of snapshot n (1, 2, ...) relative to that of the first n together: 1 for the first, then 0 to 1."""
+
+
+def uniform(number: int) -> float:
+    """1/n: all snapshots count alike."""
+    return 1 / number
 
 
 class SnapshotCollector:
     """Takes a snapshot at each due step and ends with the posterior that ``finish`` makes of the statistics.
 
-    Statistics are updated in their order. ``least`` is the number of snapshots below which there is no result.
+    Statistics are updated in their order. ``least`` is the number of snapshots below which there is no result. ``gain``
+    weighs the snapshots, for all statistics and for the network's other parameters alike.
     """
 
     def __init__(
@@ -34,8 +42,9 @@ class SnapshotCollector:
         *,
         least: int = 1,
         feedback: Feedback | None = None,
+        gain: Gain = uniform,
     ) -> None:
-        self.owner, self.timetable, self.least = owner, timetable, least
+        self.owner, self.timetable, self.least, self.gain = owner, timetable, least, gain
         self.snapshots = 0
         self._averages = Deterministic(model)
         self._statistics: dict[str, Statistic] = {**statistics, "deterministic": self._averages}
@@ -46,7 +55,8 @@ class SnapshotCollector:
         due = self.timetable.due(at)
         with torch.no_grad():
             if due:
-                snapshot = Snapshot(self.owner, model, at, self.snapshots + 1)
+                number = self.snapshots + 1
+                snapshot = Snapshot(self.owner, model, at, number, self.gain(number))
                 for statistic in self._statistics.values():
                     statistic.add(snapshot)
                 self.snapshots += 1
@@ -64,7 +74,7 @@ class SnapshotCollector:
             return self._finish()
 
     def deterministic(self) -> dict[str, Tensor]:
-        """Averages, over the same snapshots, of the trained parameters that have no posterior, by name.
+        """Averages, over the same snapshots with the same weights, of the trained parameters without a posterior.
 
         An average of weights belongs with the average of the normalisation layers' scales and offsets, not with
         their last values. Empty where every trained parameter is Bayesian.

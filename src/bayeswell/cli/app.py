@@ -15,8 +15,18 @@ import typer
 
 from ..errors import BayeswellError, BayeswellWarning, DivergenceError
 from ..version import __version__
-from . import comparing, evaluating, fidelity, listing, rates, reporting, sweep, training
+from .compare import compare
+from .data import data
+from .evaluate import evaluate, predict
+from .fidelity import fidelity
+from .lr_range import lr_range
+from .methods import methods
+from .models import models
+from .parts import parts
+from .report import report
 from .screen import one_line
+from .sweep import sweep
+from .train import resume, train
 
 DEBUG = "--debug"
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
@@ -32,9 +42,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-# Each module adds its own commands; a new one has its place here.
-for module in (training, evaluating, fidelity, comparing, reporting, sweep, rates, listing):
-    module.register(app)
+# A new command has its place here, which is its place in the help.
+COMMANDS = (train, resume, evaluate, predict, fidelity, compare, report, sweep, lr_range, methods, parts, models, data)
+for one in COMMANDS:
+    app.command(one.name, help=one.help, epilog="\n".join(one.examples))(one.function)
 
 
 def _show_version(wanted: bool) -> None:

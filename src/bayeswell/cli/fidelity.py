@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from . import options as o
+from .command import command
+from .options import Json
 from .screen import counted, new_table, show, show_json
 
 HELP = """Compare predicted class probabilities with those of a reference, such as a long HMC run.
@@ -22,15 +23,11 @@ EXAMPLES = (
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("fidelity", help=HELP, epilog="\n".join(EXAMPLES))(fidelity)
-
-
+@command("fidelity", HELP, EXAMPLES)
 def fidelity(
     predictions: Annotated[Path, typer.Argument(metavar="PREDICTIONS", show_default=False, help="Of the model.")],
     reference: Annotated[Path, typer.Argument(metavar="REFERENCE", show_default=False, help="To compare it with.")],
-    json: o.Json = False,
+    json: Json = False,
 ) -> None:
     """Compare predicted class probabilities with those of a reference."""
     from ..diagnostics import fidelity_to_file

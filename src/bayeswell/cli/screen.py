@@ -71,6 +71,17 @@ def plain(text: Any) -> str:
     return escape(one_line(str(text).replace("``", "")))
 
 
+def in_words(value: Any) -> str:
+    """A part or settings in one piece: ``adam(lr=0.003)``, ``rank=2, std=0.1``, or the value itself."""
+    from ..plain import plain as as_plain
+
+    value = as_plain(value, finite=True)
+    if not isinstance(value, Mapping):
+        return "none" if value is None else str(value)
+    settings = ", ".join(f"{key}={part!r}" for key, part in value.items() if key != "name")
+    return f"{value['name']}({settings})" if "name" in value else settings
+
+
 def show_scores(record: Mapping[str, Any], title: str) -> None:
     """The scores of one model, with their standard errors over test examples."""
     table = new_table("score", "value", "± over examples", right=("value", "± over examples"))

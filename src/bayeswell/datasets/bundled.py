@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import SettingError, require_between
+from ..extras import needs_extra
 from ..random import make_generator, standard_normal
 from .data import Raw, scaling_of, shuffled_split
 
@@ -49,8 +50,8 @@ class _Bundled:
 
     def read(self, folder: Path | None) -> Raw:
         # Imported here: scikit-learn takes a second, and who brings their own data does not need it.
-        from sklearn import datasets
-
+        with needs_extra("lab", f"the data set '{self.name}'"):
+            from sklearn import datasets
         # Unscaled: scikit-learn scales diabetes by all rows, the test rows among them.
         found = getattr(datasets, self.loader)(**({"scaled": False} if self.loader == "load_diabetes" else {}))
         kind, inputs, raw_scale = "table", torch.from_numpy(found.data).double(), 1.0

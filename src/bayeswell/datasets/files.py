@@ -192,8 +192,9 @@ def _download(owner: str, releases: tuple[Release, ...], folders: list[Path]) ->
         pooch: Any = importlib.import_module("pooch")
     except ImportError as error:
         raise FileError(
-            f"{owner}: the files are not there, and pooch, which downloads, is not installed; {advice}"
-        ) from (error)
+            f"{owner}: the files are not there, and pooch, which downloads, is not installed "
+            f"(pip install 'bayeswell[lab]'); {advice}"
+        ) from error
     wanted = [release.archive] if release.archive else [file for file in release.files if _find(file, folders) is None]
     for file in wanted:
         place = folders[0] / file.path

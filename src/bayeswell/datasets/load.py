@@ -54,8 +54,7 @@ def find_data(choice: Choice) -> DataPart:
 
 def is_data_name(name: str) -> bool:
     """Whether a data set has this name, or its short form for one of the UCI sets; else it may be a path."""
-    plain = name.replace("-", "_")
-    return plain in DATASETS or plain.startswith("uci_")
+    return DATASETS.knows(name) or name.replace("-", "_").startswith("uci_")
 
 
 def load_data(

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, FileError, SettingError, nearest, require_between
+from ..extras import needs_extra
 from .bundled import check_seed
 from .data import Pair, Raw, shuffled_split
 from .files import read_bytes
@@ -258,11 +259,9 @@ def pictures_in(paths: Iterable[Path], owner: Path) -> list[Path]:
 
 def read_picture(path: Path, pixels: int, *, grey: bool) -> Array:
     """One picture as bytes (C, pixels, pixels), scaled without keeping its proportions."""
-    try:
-        # Imported here: Pillow is optional, and is needed for pictures alone.
+    # Imported here: Pillow is needed for pictures alone.
+    with needs_extra("lab", f"{path}, a picture,"):
         from PIL import Image
-    except ImportError as error:
-        raise FileError(f"{path}: pictures are read with Pillow, which is not installed") from error
     try:
         # Bytes first: what PIL is given cannot change or vanish half-way.
         with Image.open(io.BytesIO(read_bytes(path))) as picture:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import FileError
+from ..extras import needs_extra
 from .data import Pair, Raw
 from .files import DataFile, Release, obtain
 from .formats import Array, read_idx, read_npz, read_records
@@ -224,8 +225,9 @@ class Svhn(_Published):
 
 
 def _mat_pair(data: bytes, owner: str) -> Pair:
-    # Imported here, and there because scikit-learn stands on it.
-    from scipy.io import loadmat
+    # Imported here: scipy is needed for this format alone.
+    with needs_extra("lab", f"{owner}, a MATLAB file,"):
+        from scipy.io import loadmat
 
     try:
         found: dict[str, Any] = loadmat(io.BytesIO(data), variable_names=["X", "y"])

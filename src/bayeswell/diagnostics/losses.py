@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, NetworkError, require_count
+from ..layers import plain_kernels
 from ..lifting import BayesianModule
 from ..likelihoods import check_targets
+from ..modes import evaluation_mode
 from ..predictive.accumulate import widened
 from ..predictive.contracts import require_tensor
 from ..predictive.inputs import as_targets, cut_into_batches, home_of
-from ..predictive.linearised import plain_kernels
-from ..predictive.modes import evaluation_mode
 from ..types import Inputs, Likelihood
 
 

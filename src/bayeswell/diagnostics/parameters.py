@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from ..lifting import BayesianModule
-from ..posteriors.k_tied import KTiedPosterior
-from ..posteriors.matrix_normal import MatrixNormalPosterior
 
 MEANS, STDS, DETERMINISTIC = "means", "stds", "deterministic"
 
@@ -39,33 +36,8 @@ def shares_of(model: BayesianModule) -> list[Share]:
     shares = []
     for name, parameter in model.posterior.named_parameters():
         group = MEANS if name == "mean" else STDS
-        for layer, start, stop in _rows(model, name, parameter):
+        for layer, start, stop in model.posterior.rows_by_site(name, parameter):
             shares.append(Share(group, layer, f"posterior.{name}", start, stop))
     for name, parameter in model.net.named_parameters():
         shares.append(Share(DETERMINISTIC, name, f"net.{name}", 0, len(parameter) if parameter.dim() else 1))
     return shares
-
-
-def _rows(model: BayesianModule, name: str, parameter: Tensor) -> Iterator[tuple[str, int, int]]:
-    """(layer, first row, behind the last row) of one parameter of q."""
-    layout, posterior = model.layout, model.posterior
-    sizes: list[tuple[str, int]] | None = None
-    if isinstance(posterior, KTiedPosterior) and name != "mean":
-        tied = name == "log_factors"
-        sizes = [(s.name, sum(s.matrix_shape or (0, 0)) * posterior.rank if tied else s.size) for s in layout.sites
-                 if (s.name in posterior.tied) == tied]  # fmt: skip
-    elif isinstance(posterior, MatrixNormalPosterior) and name != "mean":
-        matrices = [site for site in layout.sites if site.matrix_shape is not None]
-        if name.startswith("scales."):
-            yield matrices[int(name.split(".")[1])].name, 0, len(parameter)
-            return
-        sizes = [(site.name, site.size) for site in layout.sites if site.matrix_shape is None]
-    elif parameter.dim() and len(parameter) == layout.size:
-        sizes = [(site.name, site.size) for site in layout.sites]
-    if sizes is None:
-        yield name, 0, len(parameter) if parameter.dim() else 1
-        return
-    at = 0
-    for layer, size in sizes:
-        yield layer, at, at + size
-        at += size

@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from ..guards import guarded
 from ..layers import without_fused_attention
 from ..tree import Site
 from ..types import BayesianModel, LinearLayer
@@ -18,20 +19,22 @@ LayerForward = Callable[..., Tensor]
 
 
 @contextmanager
-def replaced_forwards(layers: Sequence[LinearLayer], forward: LayerForward) -> Iterator[None]:
-    """Within the block each layer computes ``forward(layer, x, ...)`` instead of its own forward.
+def replaced_forwards(net: nn.Module, layers: Sequence[LinearLayer], forward: LayerForward) -> Iterator[None]:
+    """Within the block each of these layers of ``net`` computes ``forward(layer, x, ...)`` instead of its own forward.
 
-    torch's fused attention path reads weights past their layer's forward, so it is off within the block.
+    torch's fused attention path reads weights past their layer's forward, so it is off within the block. The network's
+    guard is held: no other thread calls it meanwhile.
     """
-    try:
-        for layer in layers:
-            layer.module.forward = partial(_called, forward, layer)
-        with without_fused_attention():
-            yield
-    finally:
-        for layer in layers:
-            # The replacement is an attribute of the instance; without it the class's own forward is back.
-            layer.module.__dict__.pop("forward", None)
+    with guarded(net):
+        try:
+            for layer in layers:
+                layer.module.forward = partial(_called, forward, layer)
+            with without_fused_attention(net):
+                yield
+        finally:
+            for layer in layers:
+                # The replacement is an attribute of the instance; without it the class's own forward is back.
+                layer.module.__dict__.pop("forward", None)
 
 
 def _called(forward: LayerForward, layer: LinearLayer, input: Tensor, *extra: Any, **named: Any) -> Tensor:

@@ -70,7 +70,7 @@ class Flipout(Estimator):
             offset_part = layer.op(flipped_inputs, offsets[layer.weight], None, *extra, **named)
             return torch.addcmul(mean_part, offset_part, signs_for(layer, "out", mean_part, mean_part.shape[axis]))
 
-        with replaced_forwards(layers, flipped):
+        with replaced_forwards(model.net, layers, flipped):
             return model.call(drawn, step.inputs)
 
     def expected_nll(self, model: BayesianModel, weights: Tensor | None, step: Step) -> ExpectedNLL:
@@ -85,6 +85,11 @@ class Flipout(Estimator):
             if site.name == layer.bias:
                 return "weight_sampling (bias, shared by the batch)"
         return unused_site(site)
+
+    @property
+    def passes(self) -> int:
+        """One for each draw."""
+        return self.draws
 
     @property
     def cost(self) -> float:

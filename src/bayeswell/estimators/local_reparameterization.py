@@ -71,7 +71,7 @@ class LocalReparameterization(Estimator):
         # A weight that someone reads past its layer's forward would be used without noise: NaN tells.
         nothing = model.posterior.like().new_full((), float("nan"))
         unreadable = {name: nothing.expand(means[name].shape) for name in linear_names(model)}
-        with replaced_forwards(layers, pre_activation):
+        with replaced_forwards(model.net, layers, pre_activation):
             outputs = model.call({**means, **unreadable}, step.inputs)
         if any_nan(outputs) and not any_nan(_at_readable_weights(model, means, layers, pre_activation, step.inputs)):
             suspects = sorted(silent) or sorted(layer.name for layer in layers)
@@ -91,6 +91,11 @@ class LocalReparameterization(Estimator):
             if site.name in (layer.weight, layer.bias):
                 return self.name if layer.spatial_dims == 0 else f"{self.name} (approximate: positions independent)"
         return unused_site(site)
+
+    @property
+    def passes(self) -> int:
+        """One for each draw."""
+        return self.draws
 
     @property
     def cost(self) -> float:
@@ -140,5 +145,5 @@ def _at_readable_weights(
     inputs: Inputs,
 ) -> Any:
     """The pass again with weights that can be read: are the NaN outputs the network's own?"""
-    with torch.no_grad(), replaced_forwards(layers, forward):
+    with torch.no_grad(), replaced_forwards(model.net, layers, forward):
         return model.call(means, inputs)

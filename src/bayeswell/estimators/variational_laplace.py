@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..errors import SettingError, nearest, require_between, require_count
-from ..layers import convolve, kept_statistics, shape_of
+from ..layers import convolve, kept_statistics, plain_attention, shape_of
+from ..likelihoods import weighted_as
 from ..native import transformed
 from ..random import random_signs
 from ..tree import Site
@@ -88,7 +88,7 @@ class VariationalLaplace(Estimator):
             return convolve(x, weight, bias, shape)
 
         # The fused attention kernels have no second derivative.
-        with sdpa_kernel(SDPBackend.MATH), replaced_forwards(convolutions, twice_differentiable):
+        with replaced_forwards(model.net, convolutions, twice_differentiable), plain_attention():
             return model.call(model.layout.unflatten(model.posterior.mean_vector()), step.inputs)
 
     def expected_nll(self, model: BayesianModel, weights: Tensor | None, step: Step) -> ExpectedNLL:
@@ -111,13 +111,15 @@ class VariationalLaplace(Estimator):
         return ExpectedNLL(nll, outputs) if wanted else ExpectedNLL(nll.detach(), outputs.detach())
 
     def _penalty(self, model: BayesianModel, outputs: Tensor, step: Step) -> Tensor:
-        assert step.targets is not None
+        targets = step.targets
+        assert targets is not None
         likelihood: Any = step.likelihood
-        size = len(step.targets)
+        size = len(targets)
         count = max(math.ceil(self.fraction * size), min(size, _LEAST_EXAMPLES))
         if count < size:
             weights = None if step.weights is None else step.weights[:count]
-            step = Step(_first(step.inputs, count), step.targets[:count], likelihood, step.generator, step.at, weights)
+            targets = targets[:count]
+            step = Step(_first(step.inputs, count), targets, likelihood, step.generator, step.at, weights)
             with kept_statistics(model.net):
                 outputs = self.forward(model, None, step)
         mean = model.posterior.mean_vector()
@@ -127,6 +129,7 @@ class VariationalLaplace(Estimator):
             (gradient,) = torch.autograd.grad(step.nll(outputs), mean, create_graph=True)
             (product,) = torch.autograd.grad((gradient * direction).sum(), mean, create_graph=True)
             return 0.5 * (product * direction).sum()
+        likelihood = weighted_as(likelihood, targets)
         if self.curvature == "fisher_labels":
             sampled = likelihood.sample_targets(outputs.detach(), step.generator)
             losses = likelihood.nll(outputs, sampled)

@@ -53,6 +53,11 @@ class WeightSampling(Estimator):
         return average_nll(self, model, weights, step, self.draws)
 
     @property
+    def passes(self) -> int:
+        """One for each draw."""
+        return self.draws
+
+    @property
     def shares_draws(self) -> bool:
         """The batch sees the drawn weights themselves."""
         return True

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..errors import BayeswellError, SettingError
 from ..metrics.estimates import estimate_over_seeds
 from ..persistence import write_document
 from ..training import Interrupted
-from .dry_run import rehearse
+from .dry_run import dry_run
 from .experiment import Experiment
 from .paths import path_of, place_in
 from .running import RunFailed, finished_result, run
 
 COMPARISON = "comparison.json"
 _FORMAT = 1
+Plan = Mapping[str, Mapping[int, tuple[Path, Experiment]]]
+"""Folder and experiment of each run, by label and seed."""
 Told = Callable[[str, str], None]
 """Told of each run: its name, and "finished", "resumed", "begun" or "failed: why"."""
 
@@ -46,23 +49,37 @@ def compare(
         label: {seed: (place_in(out, f"{label}-seed{seed}"), experiment.changed({"seed": seed})) for seed in seeds}
         for label, experiment in methods.items()
     }
-    found: dict[str, dict[int, dict[str, Any]]] = {label: {} for label in plan}
-    failed: dict[str, list[dict[str, Any]]] = {label: [] for label in plan}
-    tell = told or _silence
     # Whatever is in the way of any run is found before the first is trained.
     unfinished: dict[str, Experiment] = {}
     for label, runs in plan.items():
         for place, experiment in runs.values():
             if finished_result(place, experiment) is None:
                 unfinished.setdefault(label, experiment)
-    rehearse(unfinished)
+    dry_run(unfinished)
+    found, failed = _train_all(plan, told or (lambda name, state: None), progress=progress, **options)
+    record: dict[str, Any] = {
+        "format": _FORMAT,
+        "seeds": list(seeds),
+        "experiments": {label: _shared(experiment) for label, experiment in methods.items()},
+        "rows": [_row(label, plan[label], found[label], failed[label]) for label in plan],
+        "time": {label: _seconds(found[label]) for label in plan},
+    }
+    if any(found.values()) or any(failed.values()):
+        write_document(path_of(out) / COMPARISON, record)
+    return record
+
+
+def _train_all(plan: Plan, tell: Told, **options: Any) -> tuple[dict[str, dict[int, Any]], dict[str, list[Any]]]:
+    """What came out of each run that ended, by label and seed, and what each of the others died of, by label."""
+    found: dict[str, dict[int, Any]] = {label: {} for label in plan}
+    failed: dict[str, list[Any]] = {label: [] for label in plan}
     refusals: list[BayeswellError] = []
     for label, runs in plan.items():
         for seed, (place, experiment) in runs.items():
             done = finished_result(place, experiment)
             tell(place.name, "finished" if done else "resumed" if place.exists() else "begun")
             try:
-                record = done or run(experiment, place, resume=True, progress=progress, label=place.name, **options)
+                found[label][seed] = done or run(experiment, place, resume=True, label=place.name, **options)
             except Interrupted:
                 raise
             except Exception as error:  # whatever it is, the other methods have nothing to do with it
@@ -71,26 +88,14 @@ def compare(
                 said = str(error) if isinstance(error, BayeswellError) else f"{type(error).__name__}: {error}"
                 failed[label].append({"run": place.name, "error": said})
                 tell(place.name, f"failed: {said}")
-                continue
-            found[label][seed] = record
     if len(refusals) == sum(map(len, plan.values())):
         raise refusals[0]  # every run was refused before its first step: what was asked for is at fault
-    rows = [_row(label, plan[label], found[label], failed[label]) for label in plan]
-    record = {
-        "format": _FORMAT,
-        "seeds": list(seeds),
-        "experiments": {label: _shared(experiment) for label, experiment in methods.items()},
-        "rows": rows,
-        "time": {label: _seconds(found[label]) for label in plan},
-    }
-    if any(found.values()) or any(failed.values()):
-        write_document(path_of(out) / COMPARISON, record)
-    return record
+    return found, failed
 
 
 def _row(
     label: str,
-    runs: Mapping[int, tuple[Any, Experiment]],
+    runs: Mapping[int, tuple[Path, Experiment]],
     found: Mapping[int, Mapping[str, Any]],
     failed: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
@@ -130,7 +135,3 @@ def _seconds(found: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
 
 def _shared(experiment: Experiment) -> dict[str, Any]:
     return {name: value for name, value in experiment.as_json().items() if name != "seed"}
-
-
-def _silence(name: str, state: str) -> None:
-    """Nobody asked."""

@@ -5,21 +5,21 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..datasets import is_data_name
-from ..errors import SettingError, nearest
+from ..errors import FileError, SettingError, nearest
 from ..methods import Method, find_method
-
-Choice = str | Mapping[str, Any]
-"""A name, or ``{"name": ..., setting: value}``."""
+from .schema import Choice
 
 _NOT_SETTINGS = frozenset({"name", "summary", "paper"})
 _NUMBERS = frozenset({"temperature", "std_multiplier", "members", "clip_norm", "alternate"})
 _MAY_BE_NONE = frozenset({"clip_norm", "alternate"})
 _ENDINGS = {".csv": "csv", ".npz": "npz"}
+_MOST_BYTES = 1 << 20
 
 
 def parse_value(text: str) -> Any:
@@ -108,16 +108,38 @@ def as_data_choice(what: str, value: Any) -> dict[str, Any]:
     return choice
 
 
+def read_config(path: str | os.PathLike[str], allowed: Iterable[str]) -> dict[str, Any]:
+    """The tables of a file; a key that nobody knows is refused with the nearest one that is known."""
+    try:
+        data = Path(path).read_bytes()
+        if len(data) > _MOST_BYTES:
+            raise FileError(f"{os.fspath(path)}: {len(data):,} bytes are too many for settings")
+        found = tomllib.loads(data.decode("utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise FileError(f"{os.fspath(path)}: not TOML ({error})") from error
+    except UnicodeDecodeError as error:
+        raise FileError(f"{os.fspath(path)}: not a text in UTF-8 (byte {error.start})") from error
+    except FileError:
+        raise
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise FileError(f"{os.fspath(path)!r:.200} cannot be read: {reason}") from error
+    known = list(allowed)
+    for key in found:
+        if key not in known:
+            raise SettingError(f"{os.fspath(path)}: unknown key '{key}'; {nearest(key, known)}")
+    return found
+
+
 def build_method(choice: Choice) -> Method:
     """A method from its name and changes of its parts: ``{"name": "k-tied", "posterior": {"rank": 3}}``."""
     settings = as_choice("method", choice)
     base = find_method(settings.pop("name"))
-    allowed = {field.name for field in dataclasses.fields(base)} - _NOT_SETTINGS
     changes = {}
     for key, value in settings.items():
-        if key not in allowed:
-            raise SettingError(f"method '{base.name}' has no setting '{key}'; {nearest(key, allowed)}")
-        changes[key] = _changed(f"method '{base.name}'", key, getattr(base, key), value)
+        if key in _NOT_SETTINGS:
+            raise SettingError(f"method '{base.name}' has no setting '{key}': it says what the method is")
+        changes[key] = _changed(f"method '{base.name}'", key, getattr(base, key, None), value)
     try:
         return base.changed(**changes)
     except TypeError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 import warnings
 from collections.abc import Mapping
 
@@ -13,11 +12,12 @@ import torch
 from ..errors import BayeswellError
 from ..methods import assemble
 from ..random import make_generator
+from ..training import batch_count
 from .experiment import Experiment
 from .problem import Problem, load_problem
 
 
-def rehearse(experiments: Mapping[str, Experiment]) -> None:
+def dry_run(experiments: Mapping[str, Experiment]) -> None:
     """Build all that each experiment would train, and let it go again; the first that is refused is named.
 
     Data and network are loaded once for experiments that differ in their method alone. Warnings wait for the run.
@@ -41,6 +41,6 @@ def _assemble(experiment: Experiment, problem: Problem) -> None:
         warnings.simplefilter("ignore")
         assemble(
             experiment.method_part, copy.deepcopy(problem.net), problem.likelihood, dataset_size=examples,
-            batches=math.ceil(examples / experiment.batch_size_of(examples)), epochs=experiment.epochs,
+            batches=batch_count(examples, experiment.batch_size_of(examples)), epochs=experiment.epochs,
             generator=make_generator(0),
         )  # fmt: skip

@@ -19,11 +19,11 @@ from ..predictive import ClassPrediction
 from ..predictive.predictor import Predictor, load
 from ..training.run_folder import CONFIG, MODEL
 from .config_parsing import as_data_choice
-from .data_card import NAME, DataCard
-from .experiment import Experiment
-from .measuring import as_json, ood_scores, prediction_scores
-from .paths import path_of, run_config
-from .problem import load_ood
+from .data_spec import NAME, DataSpec
+from .experiment import experiment_of
+from .paths import path_of
+from .problem import data_of, load_ood
+from .scores import as_json, ood_scores, prediction_scores
 
 BATCH = 1000
 """Examples in a pass while predicting: it bounds memory and changes no number."""
@@ -89,72 +89,65 @@ def load_model(path: str | os.PathLike[str]) -> Predictor:
 
 
 def _data_of_run(folder: Path, choice: Any) -> Data:
-    problem = run_config(folder).get("problem")
-    record = problem.get("experiment") if isinstance(problem, Mapping) else None
-    if not isinstance(record, Mapping):
-        raise SettingError(f"{str(folder)!r} holds a run of a program of its own: evaluate it there")
-    experiment = Experiment.from_json(record)
+    experiment = experiment_of(folder)
     assert isinstance(experiment.data, Mapping)
     other = None if choice is None else as_data_choice("data", choice)
     if other is not None and find_data(other).name != "corrupted":
-        return _other_data(other, experiment.data, DataCard.read(folder))
-    own = load_data(
-        experiment.data, validation=experiment.validation, validation_rule=experiment.validation_rule,
-        seed=experiment.seed, standardise=experiment.standardise,
-    )  # fmt: skip
+        return _other_data(other, experiment.data, DataSpec.read(folder))
+    own = data_of(experiment)
     if other is None:
         return own
     return replace(own, name=str(other.get("corruption", "corrupted")), test=(load_inputs(other, own), own.test[1]))
 
 
-def _other_data(other: Mapping[str, Any], own: Mapping[str, Any], card: DataCard) -> Data:
+def _other_data(other: Mapping[str, Any], own: Mapping[str, Any], spec: DataSpec) -> Data:
     """The test part of other data, with columns and classes in the order of the run's, scaled as they were."""
-    part = find_data({**_known_of(other, own, card), **other})
+    part = find_data({**_known_of(other, own, spec), **other})
     raw = part.read(None)
     inputs, targets = raw.test
     shape = tuple(inputs.shape[1:])
-    if (shape, raw.vocabulary) != (card.input_shape, card.vocabulary):
-        raise DataError(f"'{raw.name}' has inputs of shape {shape}, the run was trained on {card.input_shape}")
-    if (raw.class_names is None) != (card.class_names is None):
+    if (shape, raw.vocabulary) != (spec.input_shape, spec.vocabulary):
+        raise DataError(f"'{raw.name}' has inputs of shape {shape}, the run was trained on {spec.input_shape}")
+    if (raw.class_names is None) != (spec.class_names is None):
         kinds = ("real numbers", "classes") if raw.class_names is None else ("classes", "real numbers")
         raise DataError(f"'{raw.name}' has {kinds[0]} for targets, the run was trained on {kinds[1]}")
-    if raw.class_names is not None and card.class_names is not None:
-        targets = _places(raw.name, raw.class_names, card.class_names)[targets]
-    elif targets.shape[1] != card.outputs:
+    if raw.class_names is not None and spec.class_names is not None:
+        targets = _places(raw.name, raw.class_names, spec.class_names)[targets]
+    elif targets.shape[1] != spec.outputs:
         raise DataError(
-            f"'{raw.name}' has {targets.shape[1]} targets an example, the run was trained on {card.outputs}"
+            f"'{raw.name}' has {targets.shape[1]} targets an example, the run was trained on {spec.outputs}"
         )
-    if part.name == "npz" and card.raw_scale != 1:
-        inputs = card.pixels(inputs, whole=inputs.dtype == torch.uint8, owner=raw.name)
-    test = (card.scaling.inputs(as_real(inputs)), card.scaling.targets(targets))
+    if part.name == "npz" and spec.raw_scale != 1:
+        inputs = spec.pixels(inputs, whole=inputs.dtype == torch.uint8, owner=raw.name)
+    test = (spec.scaling.inputs(as_real(inputs)), spec.scaling.targets(targets))
     return Data(
         name=raw.name,
         train=test,  # nothing is learned from it
         validation=None,
         test=test,
-        input_shape=card.input_shape,
-        outputs=card.outputs,
-        likelihood="gaussian" if card.class_names is None else "categorical",
-        class_names=card.class_names,
-        scaling=card.scaling,
-        vocabulary=card.vocabulary,
-        raw_scale=card.raw_scale,
+        input_shape=spec.input_shape,
+        outputs=spec.outputs,
+        likelihood="gaussian" if spec.class_names is None else "categorical",
+        class_names=spec.class_names,
+        scaling=spec.scaling,
+        vocabulary=spec.vocabulary,
+        raw_scale=spec.raw_scale,
     )
 
 
-def _known_of(other: Mapping[str, Any], own: Mapping[str, Any], card: DataCard) -> dict[str, Any]:
+def _known_of(other: Mapping[str, Any], own: Mapping[str, Any], spec: DataSpec) -> dict[str, Any]:
     """What the run knows of how data of one's own are to be read; what is said of them wins."""
     kind = other["name"]
-    if kind == "images" and len(card.input_shape) == 3:
-        return {"size": card.input_shape[1], "grey": card.input_shape[0] == 1}
+    if kind == "images" and len(spec.input_shape) == 3:
+        return {"size": spec.input_shape[1], "grey": spec.input_shape[0] == 1}
     if kind not in {"csv", "npz"}:
         return {}
-    known: dict[str, Any] = {"task": "regression" if card.class_names is None else "classification"}
+    known: dict[str, Any] = {"task": "regression" if spec.class_names is None else "classification"}
     if kind == own["name"] == "csv":
         known |= {key: own[key] for key in ("delimiter", "header") if key in own}
-        if card.columns is not None and {**known, **other}.get("header", True):
-            known |= {"columns": card.columns}
-            known |= {} if card.target_name is None else {"target": card.target_name}
+        if spec.columns is not None and {**known, **other}.get("header", True):
+            known |= {"columns": spec.columns}
+            known |= {} if spec.target_name is None else {"target": spec.target_name}
     return known
 
 

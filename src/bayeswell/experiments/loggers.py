@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import FileError, SettingError
+from ..errors import FileError
+from ..extras import needs_extra
 from ..training import Callback, EpochRecord, Run
 
 
@@ -98,10 +99,8 @@ class TensorBoardLog(Callback):
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         self._writer: Any = None
-        try:
+        with needs_extra("tensorboard", "the log for TensorBoard"):
             importlib.import_module("tensorboard")
-        except ImportError as error:
-            raise SettingError("tensorboard is not installed; pip install 'bayeswell[tensorboard]'") from error
 
     def start(self, run: Run) -> None:
         # Imported here: it is optional, and takes seconds.

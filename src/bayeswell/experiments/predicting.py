@@ -19,10 +19,10 @@ from ..datasets.own import column_place, is_picture, pictures_in, read_picture, 
 from ..errors import DataError, FileError, SettingError, require_count
 from ..predictive import ClassPrediction, RealPrediction
 from ..training.run_folder import CONFIG
-from .data_card import DataCard
+from .data_spec import DataSpec
 from .evaluating import BATCH, load_model
-from .measuring import raw_mean_and_std, raw_std
 from .paths import path_of
+from .scores import raw_mean_and_std, raw_std
 
 _TABLES = frozenset({".csv", ".tsv", ".txt"})
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -30,49 +30,49 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 def predict_file(
     run: str | os.PathLike[str], inputs: str | os.PathLike[str], *, draws: int = 100, seed: int = 0
-) -> tuple[ClassPrediction | RealPrediction, DataCard]:
+) -> tuple[ClassPrediction | RealPrediction, DataSpec]:
     """The prediction of a finished run for the inputs in a csv or npz file or in pictures, in the units of raw data."""
     require_count("predict", "draws", draws)
     folder = path_of(run)
     predictor = load_model(folder)
     if not (folder / CONFIG).exists():
         raise SettingError(f"{str(folder)!r} is a model without a run: it does not say how inputs are scaled")
-    card = DataCard.read(folder)
-    found = predictor.predict(read_inputs(inputs, card), draws=draws, batch_size=BATCH, seed=seed)
-    return found, card
+    spec = DataSpec.read(folder)
+    found = predictor.predict(read_inputs(inputs, spec), draws=draws, batch_size=BATCH, seed=seed)
+    return found, spec
 
 
-def read_inputs(path: str | os.PathLike[str], card: DataCard) -> Tensor:
+def read_inputs(path: str | os.PathLike[str], spec: DataSpec) -> Tensor:
     """Inputs from a file, scaled as the training data were.
 
     A csv file has one example a row, with the delimiter of the run's own. If the run was trained on a csv file its
     columns are found by name and others are left out; else there must be as many as an example has numbers, in order.
     An npz file has the array x, or one array. A picture, or a folder of them, is made as large as the run's images.
-    Pixels in a csv or npz file are in the units of the run's own files: see ``DataCard.pixels``.
+    Pixels in a csv or npz file are in the units of the run's own files: see ``DataSpec.pixels``.
     """
     file = path_of(path)
     ending = file.suffix.lower()
     pictures = picture_files(file)
     if pictures is not None:
-        raw = _picture_inputs(pictures, card)
+        raw = _picture_inputs(pictures, spec)
     elif ending == ".npz":
-        raw = _npz_inputs(file, card)
+        raw = _npz_inputs(file, spec)
     elif ending in _TABLES:
-        raw = _csv_inputs(file, card)
+        raw = _csv_inputs(file, spec)
     else:
         raise SettingError(f"{os.fspath(path)}: inputs are read from a .csv or .npz file, or from pictures")
-    if card.vocabulary is not None:
-        if bool((raw != raw.round()).any()) or float(raw.min()) < 0 or float(raw.max()) >= card.vocabulary:
-            raise DataError(f"{file}: tokens must be whole numbers from 0 to {card.vocabulary - 1}")
+    if spec.vocabulary is not None:
+        if bool((raw != raw.round()).any()) or float(raw.min()) < 0 or float(raw.max()) >= spec.vocabulary:
+            raise DataError(f"{file}: tokens must be whole numbers from 0 to {spec.vocabulary - 1}")
         return raw.long()
-    return card.scaling.inputs(raw)
+    return spec.scaling.inputs(raw)
 
 
-def _csv_inputs(file: Path, card: DataCard) -> Tensor:
-    names, rows = _table(file, card.delimiter)
-    size = math.prod(card.input_shape)
-    if card.columns is not None and names is not None:
-        chosen = [column_place(column, names, str(file)) for column in card.columns]
+def _csv_inputs(file: Path, spec: DataSpec) -> Tensor:
+    names, rows = _table(file, spec.delimiter)
+    size = math.prod(spec.input_shape)
+    if spec.columns is not None and names is not None:
+        chosen = [column_place(column, names, str(file)) for column in spec.columns]
     else:
         found = len(rows[0][1])
         if found != size:
@@ -80,8 +80,8 @@ def _csv_inputs(file: Path, card: DataCard) -> Tensor:
         chosen = list(range(size))
     shown = names or [str(number) for number in range(1, len(rows[0][1]) + 1)]
     values = [[finite_number(row[i], f"{file}: row {line}, column '{shown[i]}'") for i in chosen] for line, row in rows]
-    raw = torch.tensor(values, dtype=torch.float64).reshape(len(values), *card.input_shape)
-    return card.pixels(raw, whole=False, owner=file)
+    raw = torch.tensor(values, dtype=torch.float64).reshape(len(values), *spec.input_shape)
+    return spec.pixels(raw, whole=False, owner=file)
 
 
 def _table(file: Path, delimiter: str) -> tuple[list[str] | None, list[tuple[int, list[str]]]]:
@@ -92,7 +92,7 @@ def _table(file: Path, delimiter: str) -> tuple[list[str] | None, list[tuple[int
     return read_table(str(file), header=True, delimiter=delimiter)
 
 
-def _npz_inputs(file: Path, card: DataCard) -> Tensor:
+def _npz_inputs(file: Path, spec: DataSpec) -> Tensor:
     arrays = read_npz(read_bytes(file), file)
     if "x" not in arrays and len(arrays) != 1:
         raise DataError(f"{file}: there is no array 'x'; it holds {', '.join(sorted(arrays)) or 'nothing'}")
@@ -102,7 +102,7 @@ def _npz_inputs(file: Path, card: DataCard) -> Tensor:
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         place = [int(index) for index in np.argwhere(~np.isfinite(array))[0]]
         raise DataError(f"{file}: the value at index {place} is {array[tuple(place)]}; inputs must be finite")
-    shape = card.input_shape
+    shape = spec.input_shape
     image = len(shape) == 3
     if image and array.shape[1:] == (*shape[1:], shape[0]) and array.shape[1:] != shape:
         array = array.transpose(0, 3, 1, 2)
@@ -112,9 +112,9 @@ def _npz_inputs(file: Path, card: DataCard) -> Tensor:
         raise DataError(f"{file}: an example has shape {array.shape[1:]}; the run was trained on {shape}")
     # A copy: the array lies in the bytes of the file, which cannot be written.
     raw = torch.from_numpy(np.array(array, np.float64, order="C"))
-    if image and card.raw_scale == 1 and array.dtype == np.uint8:
+    if image and spec.raw_scale == 1 and array.dtype == np.uint8:
         return raw / 255  # as everywhere: bytes are pixels of 0 to 255 where nothing else is known of them
-    return card.pixels(raw, whole=array.dtype.kind in "iu", owner=file)
+    return spec.pixels(raw, whole=array.dtype.kind in "iu", owner=file)
 
 
 def picture_files(path: str | os.PathLike[str]) -> list[Path] | None:
@@ -125,8 +125,8 @@ def picture_files(path: str | os.PathLike[str]) -> list[Path] | None:
     return [place] if is_picture(place) else None
 
 
-def _picture_inputs(files: Sequence[Path], card: DataCard) -> Tensor:
-    shape = card.input_shape
+def _picture_inputs(files: Sequence[Path], spec: DataSpec) -> Tensor:
+    shape = spec.input_shape
     if len(shape) != 3 or shape[0] not in {1, 3} or shape[1] != shape[2]:
         raise DataError(f"{files[0]}: a picture; the run was trained on shape {shape}, not on square pictures")
     pixels = np.stack([read_picture(file, shape[1], grey=shape[0] == 1) for file in files])
@@ -136,7 +136,7 @@ def _picture_inputs(files: Sequence[Path], card: DataCard) -> Tensor:
 def write_predictions(
     path: str | os.PathLike[str],
     prediction: ClassPrediction | RealPrediction,
-    card: DataCard,
+    spec: DataSpec,
     files: Sequence[Path] | None = None,
 ) -> None:
     """One row an example: label, probabilities, entropy and its parts in nats; or mean and stds in raw units.
@@ -145,16 +145,16 @@ def write_predictions(
     """
     try:
         with open(path, "w", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerows(prediction_rows(prediction, card, files))
+            csv.writer(file, lineterminator="\n").writerows(prediction_rows(prediction, spec, files))
     except (OSError, ValueError) as error:
         raise FileError(f"cannot write {os.fspath(path)!r}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def prediction_rows(
-    prediction: ClassPrediction | RealPrediction, card: DataCard, files: Sequence[Path] | None = None
+    prediction: ClassPrediction | RealPrediction, spec: DataSpec, files: Sequence[Path] | None = None
 ) -> Iterator[list[Any]]:
     """The table: a header, then a row for each example, which begins with the name of its file if it has one."""
-    rows = _rows(prediction, card)
+    rows = _rows(prediction, spec)
     if files is None:
         yield from rows
         return
@@ -163,9 +163,9 @@ def prediction_rows(
         yield [harmless(str(file)), *row]
 
 
-def _rows(prediction: ClassPrediction | RealPrediction, card: DataCard) -> Iterator[list[Any]]:
+def _rows(prediction: ClassPrediction | RealPrediction, spec: DataSpec) -> Iterator[list[Any]]:
     if isinstance(prediction, ClassPrediction):
-        names = card.class_names or tuple(map(str, range(prediction.probabilities.shape[-1])))
+        names = spec.class_names or tuple(map(str, range(prediction.probabilities.shape[-1])))
         yield ["label", *(harmless(f"p_{name}") for name in names), "entropy", "epistemic", "aleatoric"]
         columns = (prediction.entropy, prediction.epistemic, prediction.aleatoric)
         parts = zip(
@@ -174,9 +174,9 @@ def _rows(prediction: ClassPrediction | RealPrediction, card: DataCard) -> Itera
         for label, probabilities, *rest in parts:
             yield [harmless(names[label]), *probabilities, *rest]
         return
-    mean, std = (tensor.flatten(1) for tensor in raw_mean_and_std(prediction, card.scaling))
-    epistemic = raw_std(prediction.epistemic_variance.cpu().double().sqrt(), card.scaling).flatten(1)
-    aleatoric = raw_std(prediction.aleatoric_variance.cpu().double().sqrt(), card.scaling).flatten(1)
+    mean, std = (tensor.flatten(1) for tensor in raw_mean_and_std(prediction, spec.scaling))
+    epistemic = raw_std(prediction.epistemic_variance.cpu().double().sqrt(), spec.scaling).flatten(1)
+    aleatoric = raw_std(prediction.aleatoric_variance.cpu().double().sqrt(), spec.scaling).flatten(1)
     outputs = mean.shape[1]
     numbers = [""] if outputs == 1 else [f"_{number}" for number in range(1, outputs + 1)]
     kinds = ("mean", "std", "epistemic_std", "aleatoric_std")

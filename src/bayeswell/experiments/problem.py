@@ -16,6 +16,7 @@ from ..likelihoods import LIKELIHOODS
 from ..models import build_model, default_model
 from ..random import derive_seed, make_generator
 from .experiment import Experiment
+from .scores import score_names
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,7 @@ class Problem:
 
 def load_problem(experiment: Experiment, *, with_ood: bool = True) -> Problem:
     """Load the data and build the network; weights start as the seed says."""
-    data = load_data(
-        _choice(experiment.data),
-        validation=experiment.validation,
-        validation_rule=experiment.validation_rule,
-        seed=experiment.seed,
-        standardise=experiment.standardise,
-    )
+    data = data_of(experiment)
     _require_metric(experiment, data)
     likelihood = data.likelihood if experiment.likelihood is None else _choice(experiment.likelihood)
     if experiment.augment is not None and len(data.input_shape) != 3:
@@ -59,6 +54,14 @@ def load_problem(experiment: Experiment, *, with_ood: bool = True) -> Problem:
     return Problem(data, net, model, likelihood, ood)
 
 
+def data_of(experiment: Experiment) -> Data:
+    """The data of an experiment, split and scaled as it says."""
+    return load_data(
+        _choice(experiment.data), validation=experiment.validation, validation_rule=experiment.validation_rule,
+        seed=experiment.seed, standardise=experiment.standardise,
+    )  # fmt: skip
+
+
 def _channels(likelihood: Any, data: Data) -> int:
     """How many numbers the network gives: with noise of its own for each input a mean and a log_std for each target."""
     doubled = getattr(LIKELIHOODS.resolve(likelihood), "noise", None) == "per_input"
@@ -67,7 +70,7 @@ def _channels(likelihood: Any, data: Data) -> int:
 
 def _require_metric(experiment: Experiment, data: Data) -> None:
     """Refuse at once what early stopping would miss after the first epoch."""
-    scores = ("nll", "rmse") if data.class_names is None else ("accuracy", "brier", "ece", "nll")
+    scores = score_names(data)
     metric = experiment.early_stopping_metric
     if experiment.early_stopping is not None and metric not in scores:
         raise SettingError(f"early_stopping_metric = {metric!r}; {nearest(str(metric), scores)}")

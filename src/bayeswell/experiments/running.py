@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from ..errors import BayeswellError, DivergenceError, SettingError
 from ..metrics.chains import ChainReport
+from ..plain import plain
 from ..predictive.predictor import Predictor
-from ..training import Callback, Interrupted, ProgressBar, Result, RunFolder, fit
+from ..training import Callback, Interrupted, ProgressBar, Result, RunFolder, batch_count, fit
 from ..training.progress import wants_progress
 from ..training.run_folder import MODEL, differences
-from .data_card import DataCard
+from .data_spec import DataSpec
 from .evaluating import scores_of
-from .experiment import Experiment
+from .experiment import Experiment, experiment_of
 from .loggers import Watchers
-from .paths import path_of, run_config
+from .paths import path_of
 from .problem import Problem, load_problem, training_data
 from .run_records import Traces
 
@@ -97,18 +97,6 @@ def resume_run(path: AnyPath, **options: Any) -> dict[str, Any]:
     return run(experiment_of(path), path, resume=True, **options)
 
 
-def experiment_of(path: AnyPath) -> Experiment:
-    """The experiment that the run in a folder was begun with."""
-    problem = run_config(path).get("problem")
-    record = problem.get("experiment") if isinstance(problem, Mapping) else None
-    if not isinstance(record, Mapping):
-        raise SettingError(
-            f"{os.fspath(path)!r} holds a run of a program of its own: only that program can make its network and data "
-            "again"
-        )
-    return Experiment.from_json(record)
-
-
 def finished_result(path: AnyPath, experiment: Experiment | None = None) -> dict[str, Any] | None:
     """The result of the run in a folder, if there is one and it is finished; refused if it is another experiment's."""
     folder = RunFolder(path_of(path))
@@ -128,7 +116,7 @@ def _finish(
 ) -> dict[str, Any]:
     """Save the model, measure it, write the result: in this order, so that a result has a model."""
     result.save(folder.path / MODEL)
-    DataCard.of(problem.data, experiment).write(folder.path)
+    DataSpec.of(problem.data, experiment).write(folder.path)
     began = time.perf_counter()
     predictor = Predictor(result.model, result.likelihood)
     scores = scores_of(predictor, problem.data, problem.ood_inputs, draws=experiment.draws)
@@ -170,13 +158,9 @@ def _finish(
 def _chains(report: ChainReport | None) -> dict[str, Any] | None:
     if report is None:
         return None
-    finite = {name: value if math.isfinite(value) else None for name, value in _numbers(report).items()}
-    return {**finite, "converged": report.converged, "warnings": list(report.warnings)}
-
-
-def _numbers(report: ChainReport) -> dict[str, float]:
     names = ("r_hat", "ess", "chains", "draws", "quantities", "constant")
-    return {name: getattr(report, name) for name in names}
+    numbers = {name: plain(getattr(report, name), finite=True) for name in names}
+    return {**numbers, "converged": report.converged, "warnings": list(report.warnings)}
 
 
 def _speaks() -> bool:
@@ -187,4 +171,4 @@ def _speaks() -> bool:
 
 def _batches(experiment: Experiment, problem: Problem) -> int:
     examples = len(problem.data.train[1])
-    return math.ceil(examples / experiment.batch_size_of(examples))
+    return batch_count(examples, experiment.batch_size_of(examples))

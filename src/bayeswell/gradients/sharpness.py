@@ -13,6 +13,7 @@ from ..errors import CompositionError, SettingError, nearest, require_between
 from ..layers import kept_statistics
 from ..random import replayable
 from ..types import FACTORISED, BayesianModel, Objective, Posterior, Step, Terms
+from .by_pass import ShiftedPasses
 from .shifted import ShiftedModel
 
 _GEOMETRIES = ("identity", "mean_over_std")
@@ -29,9 +30,14 @@ class Sharpness:
         e = rho T g / sqrt(g' T g)   norm = "exact": the maximiser in the ball sqrt(e' T^-1 e) <= rho
 
     then the gradient of NLL at w + e (same batch, noise and dropout masks) moves means and stds; the KL is not
-    perturbed (eq. 7 drops it by mistake). T = 1 (``identity``) or |mean| / std (``mean_over_std``; std at least
-    1e-8, T held constant). Running statistics of BatchNorm do not see the perturbed pass. rho = 0 is the base
-    method bit for bit. Costs two passes.
+    perturbed (eq. 7 drops it by mistake). T = 1 (``identity``) or |mean| / std (``mean_over_std``; std at least 1e-8, T
+    held constant). Running statistics of BatchNorm do not see the perturbed pass. rho = 0 is the base method bit for
+    bit. Costs two passes.
+
+    Of several draws in a step each has a neighbour of its own, from the gradient at that draw alone: E_q of the
+    maximum, not the maximum of E_q. Examples of a batch share the one of their pass, also with flipout and local
+    reparameterization, where each example sees a draw of its own. An estimator that is no mean over passes
+    (variational Laplace; one from outside without ``passes``) has one neighbour for the step.
     """
 
     rho: float = 0.05
@@ -61,11 +67,17 @@ class Sharpness:
         return SharpObjective(objective, self)
 
     def ascent(self, gradient: Tensor, posterior: Posterior) -> Tensor:
-        """e for a gradient of the NLL with respect to the means; both (P,)."""
-        direction = gradient
+        """e for a gradient of the NLL with respect to the weights: (P,), or (D, P) with one for each draw."""
+        scale = None
         if self.geometry == "mean_over_std":
             mean, std = posterior.mean_vector().detach(), posterior.std_vector().detach()
-            direction = gradient * (mean.abs() / std.clamp_min(1e-8))
+            scale = mean.abs() / std.clamp_min(1e-8)
+        if gradient.dim() == 1:
+            return self._ascent(gradient, scale)
+        return torch.stack([self._ascent(of_draw, scale) for of_draw in gradient])
+
+    def _ascent(self, gradient: Tensor, scale: Tensor | None) -> Tensor:
+        direction = gradient if scale is None else gradient * scale
         length = direction.norm() if self.norm == "paper" else torch.dot(gradient, direction).sqrt()
         # Where the gradient vanishes every direction is as good as none.
         return direction * torch.where(length > 0, self.rho / length, torch.zeros_like(length))
@@ -85,15 +97,24 @@ class SharpObjective(Objective):
         if self.sharpness.rho == 0:
             return self.objective.terms(model, step)
         offset = self._worst_neighbour(model, step)
+        moved = ShiftedModel(model, offset) if offset.dim() == 1 else ShiftedPasses(model, offset)
         with kept_statistics(model.net):
-            return self.objective.terms(ShiftedModel(model, offset), step)
+            return self.objective.terms(moved, step)
 
     def nll(self, model: BayesianModel, step: Step) -> Tensor:
         """The NLL without perturbation."""
         return self.objective.nll(model, step)
 
     def _worst_neighbour(self, model: BayesianModel, step: Step) -> Tensor:
-        probe = ShiftedModel(model, None)  # whose gradient touches that of no parameter
+        """e (P,), or (D, P) for an estimator of D passes; from a probe whose gradient touches that of no parameter."""
+        # An object from outside need not have ``passes``.
+        several = getattr(model.estimator, "passes", 1) > 1
         with replayable(step.generator, model.posterior.like().device), torch.enable_grad():
-            gradient = probe.posterior.slope(self.objective.nll(probe, step))
+            if several:
+                by_pass = ShiftedPasses(model, None)
+                # Of the mean over D draws: a factor 1/D, which the length takes out again.
+                gradient = by_pass.slopes(self.objective.nll(by_pass, step))
+            else:
+                probe = ShiftedModel(model, None)
+                gradient = probe.posterior.slope(self.objective.nll(probe, step))
         return self.sharpness.ascent(gradient, model.posterior)

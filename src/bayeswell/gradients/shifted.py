@@ -27,6 +27,11 @@ class ShiftedPosterior(Posterior):
         self._mean: Tensor | None = None
         self._handed_out: list[Tensor] = []
 
+    @property
+    def handed_out(self) -> tuple[Tensor, ...]:
+        """The beginnings that a probe has handed out so far."""
+        return tuple(self._handed_out)
+
     def slope(self, loss: Tensor) -> Tensor:
         """(P,): the gradient of a loss with respect to the offset of a probe, at zero."""
         found = torch.autograd.grad(loss, self._handed_out, materialize_grads=True)

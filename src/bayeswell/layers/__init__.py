@@ -1,7 +1,7 @@
 """What the library knows of layer kinds: which are linear in their weight, and how their units are wired."""
 
-from .attention import without_fused_attention
 from .convolution import convolve, shape_of
+from .kernels import plain_attention, plain_kernels, without_fused_attention
 from .linear import find_linear_layers, is_linear_layer
 from .statistics import kept_statistics
 from .wiring import NORMALISATION_LAYERS, Wiring, wiring_of
@@ -13,6 +13,8 @@ __all__ = [
     "find_linear_layers",
     "is_linear_layer",
     "kept_statistics",
+    "plain_attention",
+    "plain_kernels",
     "shape_of",
     "wiring_of",
     "without_fused_attention",

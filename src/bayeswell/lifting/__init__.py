@@ -1,5 +1,6 @@
 """Any network becomes a Bayesian one."""
 
+from .continuing import Trained, continued
 from .description import Description, Row
 from .dropout import DrawnDropout, with_drawn_dropout
 from .module import BayesianModule, bayesian
@@ -12,8 +13,10 @@ __all__ = [
     "DrawnDropout",
     "Row",
     "Saved",
+    "Trained",
     "Where",
     "bayesian",
+    "continued",
     "load",
     "save",
     "with_drawn_dropout",

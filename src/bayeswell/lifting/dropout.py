@@ -108,9 +108,13 @@ def _drop_input(layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, .
 
 def draw_masks(net: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
     """A seed for every dropout that can be drawn, by the name of its buffer; nothing for other networks."""
-    masks = {}
-    for name, module in net.named_modules():
-        if isinstance(module, DrawnDropout):
-            seed = torch.randint(0, 2**62, (), generator=generator, device=generator.device)
-            masks[f"{name}.seed" if name else "seed"] = seed
-    return masks
+    return {
+        name: torch.randint(0, 2**62, (), generator=generator, device=generator.device) for name in seeds_of_masks(net)
+    }
+
+
+def seeds_of_masks(net: nn.Module) -> list[str]:
+    """The buffers that belong to a draw and not to the network: the seeds of drawn dropout, by name."""
+    return [
+        f"{name}.seed" if name else "seed" for name, module in net.named_modules() if isinstance(module, DrawnDropout)
+    ]

@@ -16,11 +16,12 @@ from torch.func import functional_call
 from ..composition import check_estimator
 from ..errors import BayeswellWarning, NetworkError, SettingError, nearest
 from ..estimators import ESTIMATORS
+from ..guards import guarded, together
 from ..layers import find_linear_layers, without_fused_attention
-from ..posteriors import POSTERIORS, EmpiricalPosterior
-from ..priors import FlatPrior, PriorChoice, lay_out
+from ..posteriors import POSTERIORS
+from ..priors import FlatPrior, LearnedPrior, PriorChoice, lay_out
 from ..random import derived_generator
-from ..types import POINT, PREDICTIONS, SAMPLED, Estimator, Inputs, Posterior, PosteriorPart, Step
+from ..types import BANK, POINT, PREDICTIONS, SAMPLED, Estimator, Inputs, Posterior, PosteriorPart, Step
 from .description import Description, Row
 from .dropout import DrawnDropout, draw_masks
 from .stacked import Stack, find_stack
@@ -35,11 +36,12 @@ class BayesianModule(nn.Module):
 
     ``state_dict``, optimizers, ``.to()`` work as for any module. In training mode a call is one stochastic pass
     by the estimator; in evaluation mode it is the network at the posterior mean. For predictions with
-    uncertainty use ``bayeswell.predict``, which does as ``prediction`` says: "sampled" or "linearised".
+    uncertainty use ``bayeswell.predict``, which does as ``prediction`` says: "sampled" or "linearised". Several threads
+    may call it at once; they take turns (``guards``).
     """
 
     def __init__(
-        self, net: nn.Module, selection: Selection, prior: FlatPrior, posterior: Posterior,
+        self, net: nn.Module, selection: Selection, prior: FlatPrior | LearnedPrior, posterior: Posterior,
         posterior_part: PosteriorPart, estimator: Estimator, prediction: str = SAMPLED,
     ) -> None:  # fmt: skip
         super().__init__()
@@ -60,15 +62,39 @@ class BayesianModule(nn.Module):
         self._padded = padded_embeddings(net, self.layout)
         self._drops = any(isinstance(module, DrawnDropout) for module in net.modules())
 
+    @property
+    def guarded_by(self) -> nn.Module:
+        """Whose guard is held while the model is called: ``with_posterior`` shares the network, and so the guard."""
+        return self.net
+
+    def train(self, mode: bool = True) -> BayesianModule:
+        """As in ``nn.Module``; waits for the calls of other threads."""
+        with guarded(self):
+            super().train(mode)
+        return self
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """As in ``nn.Module``; waits for the calls of other threads, which put drawn weights into the network."""
+        with guarded(self):
+            return super().state_dict(*args, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> BayesianModule:
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        with guarded(self):  # no drawn weights of another thread
+            copied.__setstate__(copy.deepcopy(self.__dict__, memo))
+        return copied
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """One stochastic pass in training mode, the mean network in evaluation mode."""
         inputs = _pack(args, kwargs)
-        if not self.training:
-            return self.call(self.layout.unflatten(self.posterior.mean_vector()), inputs)
-        step = Step(inputs)
-        noise = self.estimator.noise(self, step)
-        weights = None if noise is None else self.posterior.sample(noise)[0]
-        return self.estimator.forward(self, weights, step)
+        with guarded(self):  # from here on: another thread that predicts has changed the mode
+            if not self.training:
+                return self.call(self.layout.unflatten(self.posterior.mean_vector()), inputs)
+            step = Step(inputs)
+            noise = self.estimator.noise(self, step)
+            weights = None if noise is None else self.posterior.sample(noise)[0]
+            return self.estimator.forward(self, weights, step)
 
     def call(self, weights: Mapping[str, Tensor], inputs: Inputs) -> Any:
         """The network's outputs with these tensors as its Bayesian parameters."""
@@ -79,18 +105,16 @@ class BayesianModule(nn.Module):
         args, kwargs = _unpack(inputs)
         if self._padded:
             weights = {**weights, **{name: with_padding(weights[name], owner) for name, owner in self._padded.items()}}
-        forget_weights(self._recurrent)
-        before = self._slots.contents()
-        try:
-            others = self._slots.fill(weights)
-            if not others and not self._drops:
-                return part(*args, **kwargs)
-            # The fused path of attention layers would skip dropout that is drawn.
-            with without_fused_attention() if self._drops else nullcontext():
-                return functional_call(self.net, others, args, kwargs) if others else part(*args, **kwargs)
-        finally:
-            self._slots.restore(before)
+        # The fused path of attention layers would skip dropout that is drawn.
+        with guarded(self), without_fused_attention(self.net) if self._drops else nullcontext(), together():
             forget_weights(self._recurrent)
+            before = self._slots.contents()
+            try:
+                others = self._slots.fill(weights)
+                return functional_call(self.net, others, args, kwargs) if others else part(*args, **kwargs)
+            finally:
+                self._slots.restore(before)
+                forget_weights(self._recurrent)
 
     def draws(self, count: int, generator: torch.Generator | None = None) -> Iterator[dict[str, Tensor]]:
         """Networks drawn from the posterior, one at a time: tensors by name for ``call``, without gradient."""
@@ -108,8 +132,7 @@ class BayesianModule(nn.Module):
     def stack(self) -> Stack | None:
         """How to run several draws at once, for predictions in evaluation mode; None where each has to go alone."""
         changed = type(self).call is not BayesianModule.call or "call" in vars(self)
-        has_extras = isinstance(self.posterior, EmpiricalPosterior) and bool(self.posterior.extra_names)
-        if changed or self._drops or has_extras:
+        if changed or self._drops or self.posterior.extra_names:
             return None
         return find_stack(self.net, self.layout.size, self._call)
 
@@ -117,9 +140,7 @@ class BayesianModule(nn.Module):
         """How many of ``count`` draws say something new: one of a point, each member of a bank once, else all."""
         if self._drops:
             return count
-        if isinstance(self.posterior, EmpiricalPosterior):
-            return min(count, len(self.posterior.weights))
-        return 1 if POINT in self.posterior_part.provides else count
+        return 1 if POINT in self.posterior_part.provides else self.posterior.useful_draws(count)
 
     def draw(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """One network drawn from the posterior."""
@@ -127,7 +148,7 @@ class BayesianModule(nn.Module):
 
     def centre(self) -> dict[str, Tensor]:
         """The posterior's mean: tensors by name for ``call``."""
-        if isinstance(self.posterior, EmpiricalPosterior):
+        if BANK in self.posterior_part.provides:
             raise SettingError(
                 f"posterior '{self.posterior_part.name}' is a bank of networks, which has no centre to linearise at; "
                 f"use prediction = '{SAMPLED}'"
@@ -146,25 +167,33 @@ class BayesianModule(nn.Module):
 
         It predicts as before, but for a bank of networks: those are drawn, as there is no centre to linearise at.
         """
-        selection = Selection(self.layout, self.deterministic)
         prediction = self.prediction
-        if isinstance(posterior, EmpiricalPosterior) and prediction != SAMPLED:
+        if BANK in part.provides and prediction != SAMPLED:
             prediction = SAMPLED
-            note = f"the posterior has become a bank of {len(posterior.weights)} networks, which are drawn"
+            note = f"the posterior has become a bank of {posterior.members} networks, which are drawn"
             warnings.warn(f"{note}; prediction = '{self.prediction}' is given up", BayeswellWarning, stacklevel=2)
-        return BayesianModule(self.net, selection, self.prior, posterior, part, estimator or self.estimator, prediction)
+        return self.with_parts(part, posterior, self.prior, estimator or self.estimator, prediction)
+
+    def with_parts(
+        self, part: PosteriorPart, posterior: Posterior, prior: FlatPrior | LearnedPrior, estimator: Estimator,
+        prediction: str,
+    ) -> BayesianModule:  # fmt: skip
+        """The same network with all of these in place of its own; nothing is copied."""
+        selection = Selection(self.layout, self.deterministic)
+        return BayesianModule(self.net, selection, prior, posterior, part, estimator, prediction)
 
     def describe(self) -> Description:
         """Which posterior, prior and estimator every parameter got, or that it is deterministic, and why."""
+        with guarded(self):
+            others = {name: tuple(parameter.shape) for name, parameter in self.net.named_parameters()}
         rows = []
         for site in self.layout.sites:
             note = f"also {', '.join(site.names[1:])}" if len(site.names) > 1 else ""
             estimator = self.estimator.explain(self, site)
             posterior = self.posterior.explain(site)
             rows.append(Row(site.name, site.shape, posterior, self.prior.explain(site), estimator, note))
-        for name, parameter in self.net.named_parameters():
-            reason = self.deterministic.get(name, "")
-            rows.append(Row(name, tuple(parameter.shape), "deterministic", "-", "-", reason))
+        for name, shape in others.items():
+            rows.append(Row(name, shape, "deterministic", "-", "-", self.deterministic.get(name, "")))
         return Description(tuple(rows))
 
 
@@ -194,6 +223,7 @@ def bayesian(
     """
     if not isinstance(net, nn.Module):
         raise NetworkError(f"bayesian() takes an nn.Module, not {type(net).__name__}")
+    _refuse_lifted(net)
     if means not in _STARTS:
         raise SettingError(f"means = {means!r}; {nearest(str(means), _STARTS)}")
     if prediction not in PREDICTIONS:
@@ -215,6 +245,16 @@ def bayesian(
     state = posterior_part.build(selection.layout, flat_prior, start)
     bare = _without_bayesian_parameters(net, selection)
     return BayesianModule(bare, selection, flat_prior, state, posterior_part, chosen_estimator, prediction)
+
+
+def _refuse_lifted(net: nn.Module) -> None:
+    for name, module in net.named_modules():
+        if isinstance(module, BayesianModule):
+            what = f"its part '{name}'" if name else "it"
+            raise NetworkError(
+                f"bayesian() takes a network with weights of its own, but {what} is a Bayesian network already; to go "
+                "on training use fit(result, ...), to begin anew give the network that was lifted, which is unchanged"
+            )
 
 
 def _check_uniform(net: nn.Module, selection: Selection) -> None:

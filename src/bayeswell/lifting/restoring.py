@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..guards import guarded
 from ..models import build_network, describe_network
 from .dropout import DrawnDropout, _drop_input, dropout_settings, with_drawn_dropout
 from .module import BayesianModule
@@ -20,7 +21,9 @@ def network_description(model: BayesianModule) -> dict[str, Any] | None:
     That is so for classes of one's own. The network is built once, without memory, to see that ``load`` would put the
     same dropout into it.
     """
-    description = describe_network(_as_given(model))
+    with guarded(model):
+        given = _as_given(model)
+    description = describe_network(given)
     if description is None:
         return None
     settings = dropout_settings(model.net)

@@ -7,21 +7,22 @@ of a class of one's own is passed to ``load`` again.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import BayeswellError, FileError, NetworkError
+from ..errors import BayeswellError, FileError, NetworkError, SettingError
 from ..estimators import ESTIMATORS
 from ..likelihoods import LIKELIHOODS, LikelihoodPart
 from ..models import build_network
 from ..models.description import MOST_NUMBERS
 from ..persistence import JSON, Bundle, read_bundle, write_bundle
 from ..posteriors import POSTERIORS
-from ..registry import settings_of
+from ..priors import PRIORS, LearnedPrior
+from ..registry import written
 from ..types import SAMPLED
 from .dropout import dropout_settings, with_drawn_dropout
 from .module import BayesianModule, bayesian
@@ -43,20 +44,24 @@ def save(path: str | os.PathLike[str], model: BayesianModule, likelihood: Any) -
     """Write posterior, prior, deterministic parameters, buffers, likelihood and structure to the folder ``path``.
 
     Tensors go to safetensors, the rest to JSON, with a checksum of every file; the folder is written whole or
-    not at all.
+    not at all. Parts are written by name and settings: one that has none, or goes by another part's name, is refused. A
+    part of one's own that is not registered is written too, and is given to ``load`` again.
     """
     part = LIKELIHOODS.resolve(likelihood)
+    priors = model.prior.settings()
+    for own in model.prior.parts:
+        written(PRIORS, own)
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     tensors |= {f"likelihood.{name}": tensor for name, tensor in _state(part).items()}
     record: dict[str, JSON] = {
         "kind": _KIND,
         "format": _FORMAT,
         "torch": torch.__version__,
-        "posterior": settings_of(model.posterior_part),
-        "prior": model.prior.settings(),
-        "estimator": settings_of(model.estimator),
+        "posterior": written(POSTERIORS, model.posterior_part),
+        "prior": priors,
+        "estimator": written(ESTIMATORS, model.estimator),
         "prediction": model.prediction,
-        "likelihood": settings_of(part),
+        "likelihood": written(LIKELIHOODS, part),
         "dropout": dropout_settings(model.net),
         "deterministic": dict(model.deterministic),
         "sites": [{"names": list(site.names), "shape": list(site.shape)} for site in model.layout.sites],
@@ -66,11 +71,17 @@ def save(path: str | os.PathLike[str], model: BayesianModule, likelihood: Any) -
     write_bundle(path, tensors, record)
 
 
-def load(path: str | os.PathLike[str], net: nn.Module | None = None, *, device: str | torch.device = "cpu") -> Saved:
+def load(
+    path: str | os.PathLike[str],
+    net: nn.Module | None = None,
+    *,
+    device: str | torch.device = "cpu",
+    parts: Sequence[type[Any]] = (),
+) -> Saved:
     """Bring back what ``save`` wrote.
 
     A network of a class of one's own is passed as ``net``: it supplies the code and the structure, its weights do not
-    matter. Nothing that is loaded is run.
+    matter. ``parts`` are the classes of parts of one's own that are not registered. Nothing that is loaded is run.
     """
     bundle = read_bundle(path)
     record = bundle.record
@@ -81,10 +92,14 @@ def load(path: str | os.PathLike[str], net: nn.Module | None = None, *, device: 
         )
     chosen = _network(path, bundle) if net is None else net
     try:
-        model, likelihood = _rebuild(record, chosen)
+        model, likelihood = _rebuild(record, chosen, parts)
         _fill(model, _under("model.", bundle), f"{os.fspath(path)}: the network given")
         if isinstance(likelihood, nn.Module):
             _fill(likelihood, _under("likelihood.", bundle), f"{os.fspath(path)}: the likelihood")
+    except SettingError as error:
+        raise FileError(
+            f"{os.fspath(path)}: {error}; if it is a part of your own: load(path, parts=[Class]), or bayeswell.register"
+        ) from error
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise FileError(f"{os.fspath(path)}: the record does not describe a bayeswell model ({error!r})") from error
     if isinstance(likelihood, nn.Module):
@@ -109,10 +124,17 @@ def _network(path: str | os.PathLike[str], bundle: Bundle) -> nn.Module:
         raise FileError(f"{os.fspath(path)}: {error}") from error
 
 
-def _rebuild(record: Mapping[str, Any], net: nn.Module) -> tuple[BayesianModule, LikelihoodPart]:
+def _rebuild(
+    record: Mapping[str, Any], net: nn.Module, outside: Sequence[type[Any]]
+) -> tuple[BayesianModule, LikelihoodPart]:
     sites = record["sites"]
     names = {name for site in sites for name in site["names"]}
-    priors = {site["names"][0]: prior for site, prior in zip(sites, record["prior"], strict=True)}
+    learned = record["prior"] if isinstance(record["prior"], Mapping) else None
+    # The prior of a model whose own is an earlier posterior is put in its place below.
+    described = record["prior"] if learned is None else [{"name": "normal"}] * len(sites)
+    priors = {
+        site["names"][0]: PRIORS.resolve(_tuples(prior), outside) for site, prior in zip(sites, described, strict=True)
+    }
     shapes = {name: list(parameter.shape) for name, parameter in net.named_parameters(remove_duplicate=False)}
     for site in sites:
         for name in site["names"]:
@@ -132,10 +154,15 @@ def _rebuild(record: Mapping[str, Any], net: nn.Module) -> tuple[BayesianModule,
         prediction=record.get("prediction", SAMPLED),
     )
     model.deterministic = {str(name): str(reason) for name, reason in record["deterministic"].items()}
-    part = POSTERIORS.resolve(_tuples(record["posterior"]))
+    part = POSTERIORS.resolve(_tuples(record["posterior"]), outside)
     posterior = part.build(model.layout, model.prior, model.posterior.mean_vector().detach())
-    estimator = ESTIMATORS.resolve(record["estimator"])
-    return model.with_posterior(part, posterior, estimator), LIKELIHOODS.resolve(record["likelihood"])
+    estimator = ESTIMATORS.resolve(_tuples(record["estimator"]), outside)
+    if learned is not None:
+        earlier = POSTERIORS.resolve(_tuples(learned["posterior"]), outside)
+        prior = LearnedPrior(earlier, earlier.build(model.layout, model.prior, model.posterior.mean_vector().detach()))
+        model = model.with_parts(model.posterior_part, model.posterior, prior, estimator, model.prediction)
+    likelihood = LIKELIHOODS.resolve(_tuples(record["likelihood"]), outside)
+    return model.with_posterior(part, posterior, estimator), likelihood
 
 
 def _tuples(settings: Mapping[str, Any]) -> dict[str, Any]:

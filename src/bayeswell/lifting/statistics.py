@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..errors import DataError, NetworkError
+from ..modes import evaluation_mode
 from ..random import replayable
 from ..types import BayesianModel, Inputs
 
@@ -82,18 +83,15 @@ def _fresh_statistics(layers: Mapping[str, _BatchNorm]) -> dict[str, Tensor]:
 @contextmanager
 def _only_statistics(net: nn.Module, layers: Iterable[_BatchNorm]) -> Iterator[None]:
     """Evaluation mode but for BatchNorm, which takes cumulative averages; afterwards all is as it was."""
-    modes = [(module, module.training) for module in net.modules()]
     momenta = [(layer, layer.momentum) for layer in layers]
-    try:
-        net.eval()
-        for layer, _ in momenta:
-            layer.training, layer.momentum = True, None
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-        for layer, momentum in momenta:
-            layer.momentum = momentum
+    with evaluation_mode(net):
+        try:
+            for layer, _ in momenta:
+                layer.training, layer.momentum = True, None
+            yield
+        finally:
+            for layer, momentum in momenta:
+                layer.momentum = momentum
 
 
 def _run(model: BayesianModel, network: Mapping[str, Tensor], inputs: Inputs, number: int) -> None:

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from ..registry import Registry
-from ..types import ClassLikelihood, LikelihoodPart, RealLikelihood
+from ..types import ClassLikelihood, Likelihood, LikelihoodPart, RealLikelihood
 from .bernoulli import Bernoulli
 from .categorical import Categorical
+from .from_distribution import DistributionLikelihood, adapt
 from .gaussian import Gaussian
-from .matching import check_targets
+from .negative_binomial import NegativeBinomial
+from .optional import check_targets, counted, for_outputs, weighted_as
+from .poisson import Poisson
+from .student_t import StudentT
 
-LIKELIHOODS: Registry[LikelihoodPart] = Registry("likelihood", Categorical, Bernoulli, Gaussian, requires=("nll",))
+LIKELIHOODS: Registry[LikelihoodPart] = Registry(
+    "likelihood", Categorical, Bernoulli, Gaussian, StudentT, Poisson, NegativeBinomial, requires=("nll",), adapt=adapt
+)  # fmt: skip
 
 __all__ = [
     "LIKELIHOODS",
     "Bernoulli",
     "Categorical",
     "ClassLikelihood",
+    "DistributionLikelihood",
     "Gaussian",
+    "Likelihood",
     "LikelihoodPart",
+    "NegativeBinomial",
+    "Poisson",
     "RealLikelihood",
+    "StudentT",
     "check_targets",
+    "counted",
+    "for_outputs",
+    "weighted_as",
 ]

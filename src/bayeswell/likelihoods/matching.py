@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
-from ..types import Likelihood
 
 
 def at_least_float32(outputs: Tensor) -> Tensor:
@@ -34,13 +33,6 @@ def match_shape(owner: str, targets: Tensor, shape: Sequence[int]) -> Tensor:
     raise DataError(f"{owner}: targets have shape {given}; the network's outputs ask for {wanted}")
 
 
-def check_targets(likelihood: Likelihood, targets: Tensor, outputs: Tensor) -> None:
-    """Let the likelihood refuse targets that cannot be meant, if it knows how."""
-    check = getattr(likelihood, "check", None)
-    if check is not None:
-        check(targets, outputs)
-
-
 def require_targets(owner: str, targets: Tensor, outputs: Tensor) -> None:
     """Refuse what is no tensor, or has no examples."""
     for what, value in (("targets", targets), ("outputs", outputs)):
@@ -48,6 +40,16 @@ def require_targets(owner: str, targets: Tensor, outputs: Tensor) -> None:
             raise DataError(f"{owner}: {what} are a {type(value).__name__}; they must be a tensor")
         if value.dim() == 0 or value.shape[0] == 0:
             raise DataError(f"{owner}: {what} of shape {tuple(value.shape)} hold no examples")
+
+
+def require_finite_targets(owner: str, targets: Tensor, dtype: torch.dtype) -> None:
+    """Refuse NaN, infinity, and numbers that are infinite in the dtype of the outputs."""
+    wrong = ~torch.isfinite(targets.to(dtype))
+    if bool(wrong.any()):
+        raise DataError(
+            f"{owner}: target {targets[wrong][0].item():g} at index {first_index(wrong)}; "
+            f"targets must be finite (as {dtype})"
+        )
 
 
 def first_index(wrong: Tensor) -> str:

@@ -14,7 +14,7 @@ from torch import nn
 
 from ..composition import check_likelihood
 from ..errors import BayeswellWarning, SettingError, nearest
-from ..lifting import BayesianModule, Where, bayesian, with_drawn_dropout
+from ..lifting import BayesianModule, Trained, Where, bayesian, continued, with_drawn_dropout
 from ..likelihoods import LIKELIHOODS
 from ..objectives import ELBO
 from ..optimizers import (
@@ -25,9 +25,9 @@ from ..optimizers import (
     hold_inactive,
     parameter_groups,
     set_rates,
-    stds_out_of_reach,
+    std_convergence_warning,
 )
-from ..types import Collector, Objective, PostHocPart, Progress, Rate, Stepper
+from ..types import Collector, KLWeight, Objective, PostHocPart, Progress, Rate, Stepper
 from .method import Method
 from .resolved import ResolvedMethod, resolve
 
@@ -93,7 +93,7 @@ class Assembly:
 
 def assemble(
     method: Method | ResolvedMethod,
-    net: nn.Module,
+    net: nn.Module | Trained,
     likelihood: Any,
     *,
     dataset_size: int,
@@ -102,19 +102,13 @@ def assemble(
     where: Where = "all",
     generator: torch.Generator,
 ) -> Assembly:
-    """Build every part of a run of ``epochs`` epochs of ``batches`` batches."""
+    """Build every part of a run of ``epochs`` epochs of ``batches`` batches.
+
+    A network is lifted; a trained model goes on from where it is (``lifting.continued``).
+    """
     parts = method if isinstance(method, ResolvedMethod) else resolve(method)
     chosen, stepper = parts.method, parts.stepper
-    network = net if chosen.dropout is None else with_drawn_dropout(net, chosen.dropout_chance)
-    model = bayesian(
-        network,
-        parts.posterior,
-        parts.prior,
-        parts.estimator,
-        where,
-        means=chosen.means,
-        prediction=chosen.prediction,
-    )
+    model = _lifted(parts, net, where)
     # A copy: what is learned of the noise belongs to this run, not to the object that was given.
     own_likelihood = copy.deepcopy(LIKELIHOODS.resolve(likelihood))
     check_likelihood(own_likelihood, "estimator", parts.estimator)
@@ -135,7 +129,7 @@ def assemble(
     total_steps = epochs * batches
     groups = _groups(chosen, model, elbo, stepper)
     _require_groups(parts.plateaus, groups)
-    _warn_of_short_reach(model, groups, stepper, parts.rate, total_steps, batches)
+    _warn_of_short_reach(model, groups, stepper, parts.rate, elbo.kl_weight, total_steps, batches)
     context = {
         "dataset_size": dataset_size,
         "generator": generator,
@@ -155,6 +149,22 @@ def assemble(
         alternating=parts.alternating,
         may_collect=stepper.sampling,
         samples=stepper.samples,
+    )
+
+
+def _lifted(parts: ResolvedMethod, net: nn.Module | Trained, where: Where) -> BayesianModule:
+    chosen = parts.method
+    if isinstance(net, Trained):
+        return continued(net, parts.posterior, parts.prior, parts.estimator, chosen.prediction)
+    network = net if chosen.dropout is None else with_drawn_dropout(net, chosen.dropout_chance)
+    return bayesian(
+        network,
+        parts.posterior,
+        parts.prior,
+        parts.estimator,
+        where,
+        means=chosen.means,
+        prediction=chosen.prediction,
     )
 
 
@@ -182,19 +192,19 @@ def _require_groups(plateaus: Mapping[str, Plateau], groups: list[dict[str, Any]
 
 
 def _warn_of_short_reach(
-    model: BayesianModule, groups: list[dict[str, Any]], stepper: Stepper, rate: Rate, total_steps: int, batches: int
+    model: BayesianModule,
+    groups: list[dict[str, Any]],
+    stepper: Stepper,
+    rate: Rate,
+    kl_weight: KLWeight,
+    total_steps: int,
+    batches: int,
 ) -> None:
     """Say with numbers if the stds cannot get where they belong in the planned steps."""
     stds = next((group for group in groups if group["name"] == STDS), None)
-    if stds is None or stepper.handles_divergence or stepper.step_bound is None:
+    if stds is None or stepper.handles_divergence:
         return
-    # A thousand of the steps stand for all: a schedule of millions would take longer than the first epoch.
-    every = max(1, total_steps // 1000)
-    seen = range(every // 2, total_steps, every)
-    factors = sum(rate.factor(Progress(step, total_steps, step % batches, batches)) for step in seen)
-    factors *= total_steps / len(seen)
-    with torch.no_grad():
-        ratio = float((model.posterior.std_vector() / model.prior.std_vector()).log().mean().exp())
-    note = stds_out_of_reach(ratio, stepper.step_bound * stds["lr"], factors)
+    plan = (rate, kl_weight, total_steps, batches)
+    note = std_convergence_warning(model.posterior, model.prior, stds["lr"], stepper.step_bound, *plan)
     if note is not None:
         warnings.warn(note, BayeswellWarning, stacklevel=6)

@@ -22,6 +22,15 @@
     for (int64_t at = first; at < last; at += BLOCK) {          \
         const int64_t stop = at + BLOCK < last ? at + BLOCK : last;
 
+// The threads of torch's own OpenMP runtime, handed over by library.py: nothing is linked that may be missing, and there is
+// never a second runtime whose threads would fight with torch's for the cores. Null: everything runs on one thread.
+struct Runtime {
+    void (*parallel)(void (*body)(void*), void* data, unsigned threads, unsigned flags);  // GOMP_parallel
+    int (*thread)();                                                                      // omp_get_thread_num
+    int (*threads)();                                                                     // omp_get_num_threads
+};
+extern Runtime runtime __attribute__((visibility("hidden")));
+
 namespace {
 
 constexpr int64_t LANES = 128;        // numbers that a loop over a buffer handles at a time
@@ -33,12 +42,22 @@ constexpr int64_t SERIAL = 2 * CHUNK;  // below this starting threads takes long
 // have to be entered and left.
 template <class F>
 void in_parallel(int64_t pieces, int64_t numbers, int threads, F work) {
-    if (numbers <= SERIAL || threads <= 1) {
+    if (numbers <= SERIAL || threads <= 1 || runtime.parallel == nullptr) {
         for (int64_t piece = 0; piece < pieces; ++piece) work(piece);
         return;
     }
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (int64_t piece = 0; piece < pieces; ++piece) work(piece);
+    struct Job {
+        int64_t pieces;
+        F* work;
+    } job{pieces, &work};
+    runtime.parallel(
+        [](void* data) {  // one stretch of pieces for each thread of the team, which may be smaller than was asked for
+            const Job& mine = *static_cast<Job*>(data);
+            const int64_t team = runtime.threads(), here = runtime.thread();
+            const int64_t stop = mine.pieces * (here + 1) / team;
+            for (int64_t piece = mine.pieces * here / team; piece < stop; ++piece) (*mine.work)(piece);
+        },
+        &job, static_cast<unsigned>(threads), 0);
 }
 
 template <class F>

@@ -2,6 +2,8 @@
 
 #include "gaussian.h"
 
+Runtime runtime = {nullptr, nullptr, nullptr};
+
 namespace {
 
 void normals(uint64_t key, float* out, int64_t first, int64_t last) {
@@ -100,6 +102,12 @@ void weighted_squares_slopes(const float* state, const float* values, float of_s
 }  // namespace
 
 extern "C" {
+
+void bayeswell_use_threads(void* parallel, void* thread, void* threads) {
+    runtime.thread = reinterpret_cast<int (*)()>(thread);
+    runtime.threads = reinterpret_cast<int (*)()>(threads);
+    runtime.parallel = reinterpret_cast<void (*)(void (*)(void*), void*, unsigned, unsigned)>(parallel);
+}
 
 uint32_t bayeswell_version() { return SOURCES; }  // a checksum of all sources, given by whoever compiles them
 

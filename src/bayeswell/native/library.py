@@ -69,6 +69,8 @@ def _library() -> ctypes.CDLL | None:
             continue
         try:
             library = ctypes.CDLL(str(path))
+            library.bayeswell_use_threads.argtypes = [_pointer] * 3
+            library.bayeswell_use_threads.restype = None
             for function, (result, arguments) in _SIGNATURES.items():
                 found = getattr(library, f"bayeswell_{function}")
                 found.restype = result
@@ -76,8 +78,24 @@ def _library() -> ctypes.CDLL | None:
         except (OSError, AttributeError):
             continue
         if library.bayeswell_version() == version_of(Path(__file__).parent):
+            library.bayeswell_use_threads(*_thread_functions())
             return library
     return None
+
+
+def _thread_functions() -> tuple[int | None, int | None, int | None]:
+    """The OpenMP runtime that torch itself is linked to: how it starts threads, and who and how many they are.
+
+    Looked for among what torch's extension module has loaded, so that there is one runtime in the process, and nothing
+    to be missing. GNU's, Intel's and LLVM's all have these three; torch without OpenMP has none, nor have we then.
+    """
+    try:
+        torch_itself = ctypes.CDLL(torch._C.__file__)
+        names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+        addresses = [ctypes.cast(getattr(torch_itself, name), ctypes.c_void_p).value for name in names]
+    except (OSError, AttributeError):
+        return None, None, None
+    return addresses[0], addresses[1], addresses[2]
 
 
 def version_of(folder: Path) -> int:

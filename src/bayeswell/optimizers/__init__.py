@@ -17,7 +17,7 @@ from .robust_region import (
     robust_region,
 )
 from .standard import SGD, Adam, AdamW, AMSGrad, RAdam
-from .std_convergence import reachable_log_std, stds_out_of_reach
+from .std_convergence import counted_steps, reachable_log_std, std_convergence_warning, stds_out_of_reach
 from .yellowfin import YellowFin, YellowFinOptimizer, momentum_root
 
 OPTIMIZERS: Registry[Stepper] = Registry(
@@ -58,6 +58,7 @@ __all__ = [
     "WarmUp",
     "YellowFin",
     "YellowFinOptimizer",
+    "counted_steps",
     "hold_inactive",
     "least_robust_momentum",
     "means_by_nll_stds_by_kl",
@@ -69,5 +70,6 @@ __all__ = [
     "reachable_log_std",
     "robust_region",
     "set_rates",
+    "std_convergence_warning",
     "stds_out_of_reach",
 ]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import SettingError
+from ..extras import needs_extra
 from .reading import Numbers, finite
 from .theme import LABEL_SIZE, TICK_SIZE, TITLE_SIZE, Theme, find_theme
 
@@ -41,10 +41,8 @@ _UNPRINTABLE = re.compile("[^\u0020-\u007e\u00a0-\ud7ff\ue000-\ufffd\U00010000-\
 
 def require_matplotlib() -> None:
     """Refuse in one line where matplotlib is not installed."""
-    try:
+    with needs_extra("lab", "a plot"):
         import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise SettingError("plots need matplotlib, which is not installed: pip install matplotlib") from error
 
 
 def _new_figure(given: Any, size: Size) -> Figure:

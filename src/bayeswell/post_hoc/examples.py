@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
 
 import torch
-from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch import Tensor
 
 from ..types import Inputs
 
@@ -17,24 +15,6 @@ CHUNK_NUMBERS = 1 << 24
 
 Network = Callable[[Tensor, Inputs], Tensor]
 """(weights, inputs of a batch) -> outputs of the batch."""
-
-
-@contextmanager
-def plain_evaluation(net: nn.Module) -> Iterator[None]:
-    """Evaluation mode, and none of torch's fused paths: they read weights past their layer, or have no derivative."""
-    modes = {module: module.training for module in net.modules()}
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    # cuDNN's recurrent nets have a backward pass in training mode only.
-    recurrent = any(isinstance(module, nn.RNNBase) for module in net.modules())
-    net.eval()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=not recurrent):
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast_path)
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def weight_gradients(network: Network, weights: Tensor, inputs: Inputs, columns: Tensor) -> Iterator[Tensor]:

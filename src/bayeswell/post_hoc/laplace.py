@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from ..errors import CompositionError, DataError, NetworkError, SettingError, nearest, require_count, require_positive
+from ..layers import plain_kernels
 from ..likelihoods import check_targets
+from ..modes import evaluation_mode
 from ..posteriors import Full, MatrixNormal, MeanField, cholesky_parameters
 from ..tree import Layout, Site
 from ..types import POINT, BayesianModel, Inputs, Likelihood, LinearLayer, Posterior, PosteriorPart, PostHocPart
-from .examples import plain_evaluation, weight_gradients
+from .examples import weight_gradients
 from .kronecker import LayerCurvature, add_gradients, damped, watched
 from .outputs import curvature_columns
 
@@ -120,7 +122,7 @@ class LaplaceApproximation(PostHocPart):
                 )
             return curvature_columns(likelihood, outputs.detach(), targets, self.draws, generator)
 
-        with plain_evaluation(model.net):
+        with evaluation_mode(model.net):
             if self.structure == "diagonal":
                 return _diagonal(model, batches, columns, scale)
             if self.structure == "full":
@@ -134,7 +136,8 @@ def _diagonal(
     sites = model.layout.sites
     total, examples = model.posterior.mean_vector().new_zeros(model.layout.size, dtype=torch.float64), 0
     for inputs, targets in batches:
-        total += _squares(model, sites, inputs, _columns_of_batch(model, inputs, targets, columns))
+        with plain_kernels(model.net):
+            total += _squares(model, sites, inputs, _columns_of_batch(model, inputs, targets, columns))
         examples += len(targets)
     _require_examples(examples)
     log_std = _log_stds(model, sites, total, examples, scale)
@@ -147,10 +150,11 @@ def _full(
     size, examples = model.layout.size, 0
     total = model.posterior.mean_vector().new_zeros(size, size, dtype=torch.float64)
     for inputs, targets in batches:
-        roots = _columns_of_batch(model, inputs, targets, columns)
-        for rows in _gradients(model, model.layout.sites, inputs, roots):
-            exact = rows.double()
-            total.addmm_(exact.T, exact)
+        with plain_kernels(model.net):
+            roots = _columns_of_batch(model, inputs, targets, columns)
+            for rows in _gradients(model, model.layout.sites, inputs, roots):
+                exact = rows.double()
+                total.addmm_(exact.T, exact)
         examples += len(targets)
     _require_examples(examples)
     _require_finite(model.layout.sites, total.diagonal())
@@ -169,12 +173,13 @@ def _kronecker(
     others = [site for site in model.layout.sites if site.matrix_shape is None]
     total, examples = mean.new_zeros(sum(site.size for site in others), dtype=torch.float64), 0
     for inputs, targets in batches:
-        with torch.enable_grad(), watched(curvatures) as calls:
-            outputs = model.call(model.layout.unflatten(mean.clone().requires_grad_()), inputs)
-        roots = columns(outputs, targets)
-        add_gradients(calls, outputs, roots)
-        if others:
-            total += _squares(model, others, inputs, roots)
+        with plain_kernels(model.net):
+            with torch.enable_grad(), watched(curvatures) as calls:
+                outputs = model.call(model.layout.unflatten(mean.clone().requires_grad_()), inputs)
+            roots = columns(outputs, targets)
+            add_gradients(calls, outputs, roots)
+            if others:
+                total += _squares(model, others, inputs, roots)
         examples += len(targets)
     _require_examples(examples)
     state = {"log_std": _log_stds(model, others, total, examples, scale)} if others else {}

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import BayeswellWarning, NetworkError
-from ..likelihoods import RealLikelihood
+from ..errors import BayeswellWarning, CompositionError, NetworkError
+from ..likelihoods import RealLikelihood, weighted_as
+from ..registry import label_of
 from ..types import Likelihood
 
 MAX_EXACT_OUTPUTS = 100
@@ -21,12 +22,16 @@ def curvature_columns(
 ) -> Tensor:
     """(columns, *outputs.shape): u_1, u_2, ... with sum_c u_c u_c' = H_n for every example n.
 
-    H is the Hessian of the NLL in the outputs; for real targets its expectation over targets from the model, since
-    with a noise std that depends on the input the Hessian itself may be indefinite. Exact if ``draws`` is None and
-    an example has at most 100 outputs: the columns are eigenvectors times roots of eigenvalues. Else they are
-    ``draws`` random ones (10 if None) with that expectation.
+    H is the Hessian of the NLL in the outputs; for real targets and counts its expectation over targets from the model,
+    since the Hessian itself may be indefinite (a noise std that depends on the input, heavy tails). Exact if ``draws``
+    is None and an example has at most 100 outputs: the columns are eigenvectors times roots of eigenvalues, or, where
+    the likelihood knows that H is diagonal (``curvature_diagonal``), those roots alone. Else they are ``draws`` random
+    ones (10 if None) with that expectation, from the likelihood's ``curvature_root``.
     """
     size = outputs[0].numel()
+    diagonal = getattr(likelihood, "curvature_diagonal", None)
+    if draws is None and diagonal is None and isinstance(likelihood, RealLikelihood):
+        draws = SAMPLED_COLUMNS  # its expected Hessian is known by random roots only
     if draws is None and size > MAX_EXACT_OUTPUTS:
         draws = SAMPLED_COLUMNS
         warnings.warn(
@@ -36,11 +41,21 @@ def curvature_columns(
             stacklevel=4,
         )
     if draws is None:
-        return _exact(likelihood, outputs, targets)
-    root: Any = likelihood  # which assembly has asked for it
+        return _exact(likelihood, outputs, targets) if diagonal is None else _diagonal(diagonal(outputs.detach()))
+    root: Any = weighted_as(likelihood, targets)
+    if not hasattr(root, "curvature_root"):
+        raise CompositionError(
+            f"likelihood {label_of(likelihood)} lacks `curvature_root`, needed by post_hoc 'laplace'"
+        )
     columns = [root.curvature_root(outputs.detach(), generator) for _ in range(draws)]
     sampled: Tensor = torch.stack(columns).detach() / draws**0.5
     return sampled.to(outputs.dtype)
+
+
+def _diagonal(curvature: Tensor) -> Tensor:
+    """(C, *shape): one column for each output of an example."""
+    roots = curvature.detach().reshape(len(curvature), -1).sqrt()
+    return torch.diag_embed(roots).movedim(-1, 0).reshape(-1, *curvature.shape)
 
 
 def _exact(likelihood: Likelihood, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -61,13 +76,7 @@ def _hessian(likelihood: Likelihood, outputs: Tensor, targets: Tensor) -> Tensor
     leaf = outputs.detach().to(torch.promote_types(outputs.dtype, torch.float32), copy=True).requires_grad_()
     count = len(leaf)
     with torch.enable_grad():
-        if isinstance(likelihood, RealLikelihood):
-            # Second moments are all that the expectation over a Gaussian y needs: y = mean +- std gives it exactly.
-            mean, variance = (value.detach() for value in likelihood.mean_and_variance(leaf))
-            choices = [mean + variance.sqrt(), mean - variance.sqrt()]
-        else:
-            choices = [targets]
-        nll = torch.stack([likelihood.nll(leaf, chosen).sum() for chosen in choices]).mean()
+        nll = likelihood.nll(leaf, targets).sum()
         (gradient,) = torch.autograd.grad(nll, leaf, create_graph=True)
         rows = [
             torch.autograd.grad(component.sum(), leaf, retain_graph=True)[0].reshape(count, -1)

@@ -11,28 +11,36 @@ from torch import Tensor
 
 from ..errors import SettingError, require_count
 from ..tree import Layout, Site
-from ..types import Posterior, Prior
+from ..types import BANK, Posterior, Prior
 
 
 class EmpiricalPosterior(Posterior):
     """Equal weight on each of K weight vectors (K, P).
 
     ``extras`` are the deterministic parameters and buffers (BatchNorm statistics) that belong to each member,
-    stacked along the first axis, by their name in the network.
+    stacked along the first axis, by their name in the network. With ``copied=False`` the bank keeps the very tensors
+    that it is given, which may be mapped from a file.
     """
 
     weights: Tensor
 
-    def __init__(self, layout: Layout, weights: Tensor, extras: Mapping[str, Tensor] | None = None) -> None:
+    def __init__(
+        self, layout: Layout, weights: Tensor, extras: Mapping[str, Tensor] | None = None, *, copied: bool = True
+    ) -> None:
         super().__init__()
         if len(weights) == 0:
             raise SettingError("empirical posterior: the bank has no draw; train longer or start collecting earlier")
         self.layout = layout
         self.noise_size = 0
-        self.register_buffer("weights", weights.detach().clone())
+        self.register_buffer("weights", _own(weights, copied))
         self.extra_names = tuple(extras or ())
         for index, name in enumerate(self.extra_names):
-            self.register_buffer(f"extra_{index}", (extras or {})[name].detach().clone())
+            self.register_buffer(f"extra_{index}", _own((extras or {})[name], copied))
+
+    @property
+    def members(self) -> int:
+        """K."""
+        return len(self.weights)
 
     def mean_vector(self) -> Tensor:
         """(P,): the mean of the members."""
@@ -70,6 +78,10 @@ class EmpiricalPosterior(Posterior):
         return f"empirical ({len(self.weights)} draws)"
 
 
+def _own(tensor: Tensor, copied: bool) -> Tensor:
+    return tensor.detach().clone() if copied else tensor.detach()
+
+
 @dataclass(frozen=True)
 class Empirical:
     """A bank of ``count`` networks with equal weight: the end of a sampler or an ensemble, not trained itself."""
@@ -79,7 +91,7 @@ class Empirical:
 
     name: ClassVar[str] = "empirical"
     paper: ClassVar[str] = "Neal 1996; Lakshminarayanan et al. 2017"
-    provides: ClassVar[frozenset[str]] = frozenset()
+    provides: ClassVar[frozenset[str]] = frozenset({BANK})
 
     def __post_init__(self) -> None:
         require_count("empirical", "count", self.count)

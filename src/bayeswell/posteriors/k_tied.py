@@ -14,6 +14,7 @@ from ..errors import SettingError, require_count, require_positive
 from ..native import takes, tied_draw_and_kl, tied_slopes
 from ..tree import Layout, Site
 from ..types import ENTROPY, FACTORISED, LOG_PROB, WEIGHT_SAMPLE, Posterior, Prior
+from ..types.posterior import rows_of
 from .factorised import FactorisedPosterior
 from .one_pass import GaussianPrior, slopes
 from .start import check_initial_std, initial_std_vector
@@ -25,6 +26,7 @@ class KTiedPosterior(FactorisedPosterior):
 
     log_std: nn.Parameter | None
     std_form = AS_IT_IS
+    log_std_speed = 2.0  # log std_ij = log sum_k exp(a_ik + b_jk): both factors move
 
     def __init__(
         self,
@@ -92,6 +94,14 @@ class KTiedPosterior(FactorisedPosterior):
             rows, columns = (side * self.rank for side in site.matrix_shape or (0, 0))
             yield site, slice(0), (slice(at, at + rows), slice(at + rows, at + rows + columns))
             at += rows + columns
+
+    def rows_by_site(self, name: str, parameter: Tensor) -> list[tuple[str, int, int]]:
+        """Tied sites have rows of ``log_factors``, the others of ``log_std``."""
+        if name == "mean":
+            return super().rows_by_site(name, parameter)
+        tied = name == "log_factors"
+        sites = [site for site in self.layout.sites if (site.name in self.tied) == tied]
+        return rows_of((s.name, sum(s.matrix_shape or (0, 0)) * self.rank if tied else s.size) for s in sites)
 
     def explain(self, site: Site) -> str:
         """For ``describe()``."""

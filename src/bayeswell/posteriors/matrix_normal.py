@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..errors import SettingError, require_count
 from ..tree import Layout, Site
 from ..types import ENTROPY, LOG_PROB, WEIGHT_SAMPLE, Posterior, Prior
+from ..types.posterior import rows_of
 from .full import cholesky
 from .start import check_initial_std, initial_std_vector
 
@@ -40,6 +41,7 @@ class MatrixNormalPosterior(Posterior):
     """Trainable state: ``mean``, two Cholesky factors for each matrix, ``log_std`` for everything else, if any."""
 
     log_std: nn.Parameter | None
+    log_std_speed = 2.0  # the log scales of a row and of a column add
 
     def __init__(self, layout: Layout, means: Tensor, stds: Tensor) -> None:
         super().__init__()
@@ -120,6 +122,15 @@ class MatrixNormalPosterior(Posterior):
     def entropy(self) -> Tensor:
         """columns * sum log A_ii + rows * sum log B_jj + ... + P/2 log(2 pi e)."""
         return self._half_log_det() + 0.5 * self.layout.size * math.log(2 * math.pi * math.e)
+
+    def rows_by_site(self, name: str, parameter: Tensor) -> list[tuple[str, int, int]]:
+        """Each matrix has scales of its own; the other sites have rows of ``log_std``."""
+        matrices = [site for site in self.layout.sites if site.matrix_shape is not None]
+        if name.startswith("scales."):
+            return [(matrices[int(name.split(".")[1])].name, 0, len(parameter))]
+        if name == "log_std":
+            return rows_of((site.name, site.size) for site in self.layout.sites if site.matrix_shape is None)
+        return super().rows_by_site(name, parameter)
 
     def explain(self, site: Site) -> str:
         """For ``describe()``."""

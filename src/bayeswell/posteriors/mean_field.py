@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from ..errors import SettingError, nearest
@@ -19,10 +20,16 @@ class MeanFieldPosterior(FactorisedPosterior):
     """Trainable state: ``mean`` and ``log_std``."""
 
     std_form = FROM_LOG_STD
+    can_set_stds = True
 
     def __init__(self, layout: Layout, means: Tensor, stds: Tensor) -> None:
         super().__init__(layout, means)
         self.log_std = nn.Parameter(stds.log())
+
+    @torch.no_grad()
+    def set_stds(self, std: Tensor) -> None:
+        """log_std = log(std)."""
+        self.log_std.copy_(std.log())
 
     def std_state(self) -> Tensor:
         """std = exp(log_std)."""
@@ -37,10 +44,16 @@ class SoftplusMeanFieldPosterior(FactorisedPosterior):
     """Trainable state: ``mean`` and ``rho``."""
 
     std_form = FROM_RHO
+    can_set_stds = True
 
     def __init__(self, layout: Layout, means: Tensor, stds: Tensor) -> None:
         super().__init__(layout, means)
         self.rho = nn.Parameter(softplus_inverse(stds))
+
+    @torch.no_grad()
+    def set_stds(self, std: Tensor) -> None:
+        """The rho with softplus(rho) = std."""
+        self.rho.copy_(softplus_inverse(std))
 
     def std_state(self) -> Tensor:
         """std = softplus(rho) = log(1 + exp(rho))."""

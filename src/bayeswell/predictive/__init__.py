@@ -1,8 +1,8 @@
 """Prediction by averaging over draws of the posterior; knows a model only as something to draw from."""
 
+from ..modes import evaluation_mode
 from .contracts import Drawable, Linearisable
-from .evaluate import expected_nll, nll_of_draws, predict
-from .modes import evaluation_mode
+from .evaluate import expected_nll, nll_of_draws, predict, predictive_nll
 from .predictions import ClassPrediction, RealPrediction
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "expected_nll",
     "nll_of_draws",
     "predict",
+    "predictive_nll",
 ]

@@ -9,9 +9,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..errors import NetworkError
-from ..likelihoods import Categorical, ClassLikelihood, RealLikelihood, check_targets
+from ..errors import NetworkError, SettingError
+from ..likelihoods import Categorical, ClassLikelihood, RealLikelihood, for_outputs
 from ..metrics import entropy
+from ..registry import label_of
 from ..types import Likelihood
 from .predictions import ClassPrediction, RealPrediction
 
@@ -107,10 +108,10 @@ class ClassAverage(_InGroups):
 
 
 def _class_probabilities(likelihood: ClassLikelihood, outputs: Tensor) -> Tensor:
-    if type(likelihood) is Categorical and outputs.dim() == 2 and 2 <= outputs.shape[1] <= _FEW_CLASSES:
-        # The same numbers, as if the examples were places of a single one: loops then run along many examples and not
-        # along a few classes.
-        return likelihood.class_probabilities(outputs.T.contiguous()[None])[0]
+    plain = type(likelihood) is Categorical and likelihood.class_axis in (None, 1, -1) and outputs.dim() == 2
+    if plain and 2 <= outputs.shape[1] <= _FEW_CLASSES:
+        # The same numbers; loops then run along many examples and not along a few classes.
+        return torch.softmax(outputs.T.contiguous(), 0).T
     return likelihood.class_probabilities(outputs)
 
 
@@ -170,23 +171,47 @@ def real_prediction(averages: Sequence[RealAverage]) -> RealPrediction:
     )
 
 
-class NLLSums:
-    """The summed NLL of the batch under each draw: one number a draw."""
+class PredictionAverage:
+    """Of classes or of real numbers: what a likelihood says, or what it says once it has seen outputs."""
 
-    def __init__(self, likelihood: Likelihood, targets: Tensor) -> None:
-        self.likelihood = likelihood
-        self.targets = targets
-        self.sums: list[Tensor] = []
+    def __init__(self, likelihood: Likelihood, keep_samples: bool, batches: int) -> None:
+        if not isinstance(likelihood, ClassLikelihood | RealLikelihood) and not hasattr(likelihood, "for_outputs"):
+            raise _cannot_predict(likelihood)
+        self._likelihood, self._settings = likelihood, (keep_samples, batches)
+        self.average: ClassAverage | RealAverage | None = None
 
     def add(self, outputs: Tensor) -> None:
         """Take in the outputs of one more draw."""
-        targets = self.targets.to(outputs.device)
-        if not self.sums:
-            check_targets(self.likelihood, targets, outputs)
-        self.sums.append(self.likelihood.nll(widened(outputs), targets).sum())
+        if self.average is None:
+            self.average = self._begun(outputs)
+        self.average.add(outputs)
 
     def finish(self) -> None:
-        """Nothing waits."""
+        """After the last draw."""
+        if self.average is not None:
+            self.average.finish()
+
+    def _begun(self, outputs: Tensor) -> ClassAverage | RealAverage:
+        form = for_outputs(self._likelihood, outputs)
+        if isinstance(form, ClassLikelihood):
+            return ClassAverage(form, *self._settings)
+        if isinstance(form, RealLikelihood):
+            return RealAverage(form, *self._settings)
+        raise _cannot_predict(self._likelihood)
+
+
+def joined(averages: Sequence[PredictionAverage]) -> ClassPrediction | RealPrediction:
+    """The batches put together."""
+    found = [average.average for average in averages]
+    classes = [average for average in found if isinstance(average, ClassAverage)]
+    reals = [average for average in found if isinstance(average, RealAverage)]
+    return class_prediction(classes) if classes else real_prediction(reals)
+
+
+def _cannot_predict(likelihood: Likelihood) -> SettingError:
+    return SettingError(
+        f"likelihood {label_of(likelihood)} lacks `class_probabilities` or `mean_and_variance`, needed to predict"
+    )
 
 
 def _join(samples: Sequence[list[Tensor] | None]) -> Tensor | None:

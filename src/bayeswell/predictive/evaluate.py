@@ -8,7 +8,6 @@ of a few, are held at a time: memory is bounded, however many draws there are.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from itertools import islice
 from typing import Any, overload
 
@@ -16,14 +15,16 @@ import torch
 from torch import Tensor
 
 from ..errors import NetworkError, SettingError, require_count
-from ..likelihoods import ClassLikelihood, RealLikelihood
+from ..guards import together
+from ..likelihoods import LIKELIHOODS, ClassLikelihood, RealLikelihood
+from ..modes import evaluation_mode
 from ..random import make_generator
-from ..types import LINEARISED, Inputs, Likelihood
-from .accumulate import Accumulator, ClassAverage, NLLSums, RealAverage, class_prediction, real_prediction
+from ..types import LINEARISED, Inputs
+from .accumulate import Accumulator, PredictionAverage, joined
+from .accumulate_nll import MixtureNLL, NLLSums
 from .contracts import Drawable, Linearisable, ManyAtOnce, require_tensor
 from .inputs import Batch, Home, as_targets, cut_into_batches, home_of
-from .linearised import LinearisedNetwork, choose_prediction, plain_kernels
-from .modes import evaluation_mode
+from .linearised import LinearisedNetwork, choose_prediction
 from .predictions import ClassPrediction, RealPrediction
 
 
@@ -61,7 +62,7 @@ def predict(
 def predict(
     model: Drawable,
     inputs: Inputs,
-    likelihood: Likelihood,
+    likelihood: Any,
     *,
     draws: int = ...,
     batch_size: int | None = ...,
@@ -75,7 +76,7 @@ def predict(
 def predict(
     model: Drawable,
     inputs: Inputs,
-    likelihood: Likelihood,
+    likelihood: Any,
     *,
     draws: int = 100,
     batch_size: int | None = None,
@@ -86,39 +87,31 @@ def predict(
 ) -> ClassPrediction | RealPrediction:
     """The prediction averaged over draws of the posterior, and the parts of its uncertainty.
 
-    The likelihood alone decides which of the two records comes back. ``inputs`` is a tensor, a numpy array,
-    a tuple (positional) or a mapping (keywords) of them, examples on the first axis; ``batch_size`` (all at
-    once if None) bounds the memory of a pass. Randomness comes from ``generator``, from a new one with
+    The likelihood alone decides which of the two records comes back; it is an object (a trained one knows what it has
+    learned of the noise: ``result.likelihood``), a name or ``{"name": ..., setting: value}``. ``inputs`` is a tensor,
+    a numpy array, a tuple (positional) or a mapping (keywords) of them, examples on the first axis; ``batch_size`` (all
+    at once if None) bounds the memory of a pass. Randomness comes from ``generator``, from a new one with
     ``seed``, or else from torch's global one. ``keep_samples`` keeps what each draw says (memory grows with
     draws). ``prediction`` is "sampled" (each draw is a network) or "linearised" (to first order around the posterior's
     mean: ``predictive.linearised``); None leaves it to the model. The model is evaluated without gradients in
-    evaluation mode and left in the mode it had.
+    evaluation mode and left in the mode it had. Several threads may predict at once: those with one network take turns.
     """
     _require_counts("predict", draws, batch_size)
     chosen = choose_prediction(model, prediction)
     home = home_of(model)
     source = _choose_generator(generator, seed, home)
-    if isinstance(likelihood, ClassLikelihood):
-        batches = cut_into_batches(inputs, batch_size, home)
-        classes = [ClassAverage(likelihood, keep_samples, len(batches)) for _ in batches]
-        _run_draws(model, batches, classes, draws, source, home, chosen)
-        return class_prediction(classes)
-    if isinstance(likelihood, RealLikelihood):
-        batches = cut_into_batches(inputs, batch_size, home)
-        reals = [RealAverage(likelihood, keep_samples, len(batches)) for _ in batches]
-        _run_draws(model, batches, reals, draws, source, home, chosen)
-        return real_prediction(reals)
-    raise SettingError(
-        f"likelihood = {likelihood!r} cannot be predicted with; it must be a likelihood object that has "
-        "class_probabilities or mean_and_variance"
-    )
+    part = LIKELIHOODS.resolve(likelihood)
+    batches = cut_into_batches(inputs, batch_size, home)
+    averages = [PredictionAverage(part, keep_samples, len(batches)) for _ in batches]
+    _run_draws(model, batches, averages, draws, source, home, chosen)
+    return joined(averages)
 
 
 def expected_nll(
     model: Drawable,
     inputs: Inputs,
     targets: Any,
-    likelihood: Likelihood,
+    likelihood: Any,
     *,
     draws: int = 100,
     batch_size: int | None = None,
@@ -149,7 +142,7 @@ def nll_of_draws(
     model: Drawable,
     inputs: Inputs,
     targets: Any,
-    likelihood: Likelihood,
+    likelihood: Any,
     *,
     draws: int = 100,
     batch_size: int | None = None,
@@ -168,12 +161,46 @@ def nll_of_draws(
     batches = cut_into_batches(inputs, batch_size, home)
     examples = batches[-1].stop
     all_targets = as_targets(targets, examples)
-    sums = [NLLSums(likelihood, all_targets[batch.start : batch.stop]) for batch in batches]
+    part = LIKELIHOODS.resolve(likelihood)
+    sums = [NLLSums(part, all_targets[batch.start : batch.stop]) for batch in batches]
     _run_draws(model, batches, sums, draws, source, home, chosen)
     losses = torch.stack([torch.stack(batch.sums) for batch in sums]).sum(0).cpu() / examples
     if bool(losses.isnan().any()):
         number = int(losses.isnan().nonzero()[0])
         raise NetworkError(f"the NLL of draw {number} is NaN: the network's outputs are not finite")
+    return losses
+
+
+def predictive_nll(
+    model: Drawable,
+    inputs: Inputs,
+    targets: Any,
+    likelihood: Any,
+    *,
+    draws: int = 100,
+    batch_size: int | None = None,
+    generator: torch.Generator | None = None,
+    seed: int | None = None,
+    prediction: str | None = None,
+) -> Tensor:
+    """(S,): -log 1/D sum_d p(y given x, w_d) in nats, of every example: the NLL of the averaged prediction.
+
+    For any likelihood, from its ``nll`` alone (of counts and heavy tails, where a Gaussian with the prediction's mean
+    and variance would not do). Its mean is never above ``expected_nll`` (Jensen). Arguments as in ``predict``.
+    """
+    _require_counts("predictive_nll", draws, batch_size)
+    chosen = choose_prediction(model, prediction)
+    home = home_of(model)
+    source = _choose_generator(generator, seed, home)
+    batches = cut_into_batches(inputs, batch_size, home)
+    all_targets = as_targets(targets, batches[-1].stop)
+    part = LIKELIHOODS.resolve(likelihood)
+    mixtures = [MixtureNLL(part, all_targets[batch.start : batch.stop]) for batch in batches]
+    _run_draws(model, batches, mixtures, draws, source, home, chosen)
+    losses = torch.cat([mixture.losses for mixture in mixtures]).cpu()
+    if bool(losses.isnan().any()):
+        number = int(losses.isnan().nonzero()[0])
+        raise NetworkError(f"the NLL of example {number} is NaN: the network's outputs are not finite")
     return losses
 
 
@@ -192,7 +219,8 @@ def _run_draws(
     """
     draws = getattr(model, "useful_draws", int)(draws)
     linearised = prediction == LINEARISED
-    with torch.no_grad(), evaluation_mode(model), plain_kernels(model) if linearised else nullcontext():
+    # The model's guard is held from the first draw to the last: other threads that predict with it wait.
+    with torch.no_grad(), evaluation_mode(model):
         call = LinearisedNetwork(model).call if linearised and isinstance(model, Linearisable) else model.call
         networks = model.draws(draws, generator)
         stack = None if linearised else _find_stack(model, batches, home)
@@ -228,8 +256,9 @@ def _run_together(
     collectors: Sequence[Accumulator],
 ) -> None:
     for batch, collector in zip(batches, collectors, strict=True):
-        for outputs in stack.outputs(networks, batch.inputs):
-            collector.add(_require_outputs(outputs, batch.stop - batch.start))
+        with together():
+            for outputs in stack.outputs(networks, batch.inputs):
+                collector.add(_require_outputs(outputs, batch.stop - batch.start))
 
 
 def _run_one_draw(

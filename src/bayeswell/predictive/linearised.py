@@ -10,17 +10,13 @@ Gaussian q = N(m, S) the outputs are N(f(x; m), J S J'). A draw costs one pass i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Mapping
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import jvp
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..errors import NetworkError, SettingError, nearest
-from ..layers import without_fused_attention
+from ..layers import plain_kernels
 from ..types import LINEARISED, PREDICTIONS, SAMPLED, Inputs
 from .contracts import Drawable, Linearisable, require_tensor
 
@@ -56,7 +52,10 @@ class LinearisedNetwork:
             return require_tensor(self.model.call({**others, **bayesian}, inputs))
 
         try:
-            found: tuple[Tensor, ...] = jvp(network, (self.centre,), (away,))
+            # Fused kernels have no derivative in forward mode. And torch counts passes in forward mode in one number
+            # for all threads: two at once would each end the other's.
+            with plain_kernels(self.model):
+                found: tuple[Tensor, ...] = jvp(network, (self.centre,), (away,))
         except (NotImplementedError, RuntimeError) as error:
             first_line = (str(error).splitlines() or [""])[0].rstrip(".")
             if not any(words in first_line for words in _NO_FORWARD_MODE):
@@ -67,20 +66,3 @@ class LinearisedNetwork:
             ) from error
         outputs, change = found
         return outputs + change
-
-
-@contextmanager
-def plain_kernels(model: Drawable) -> Iterator[None]:
-    """None of torch's fused paths within the block: they have no derivative in forward mode."""
-    # Only recurrent layers need it; convolutions are faster with them.
-    fused = not any(isinstance(module, nn.RNNBase) for module in model.modules())
-    switches: tuple[Any, ...] = (torch.backends.mkldnn, torch.backends.cudnn)
-    before = [switch.enabled for switch in switches]
-    try:
-        for switch, enabled in zip(switches, before, strict=True):
-            switch.enabled = enabled and fused
-        with without_fused_attention(), sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        for switch, enabled in zip(switches, before, strict=True):
-            switch.enabled = enabled

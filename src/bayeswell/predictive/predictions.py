@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from ..errors import SettingError
+from ..errors import AbsentError
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -93,5 +93,5 @@ class RealPrediction:
 
 def _require_kept(kept: Tensor | None) -> Tensor:
     if kept is None:
-        raise SettingError("samples were not kept; ask for them with predict(..., keep_samples=True)")
+        raise AbsentError("samples were not kept; ask for them with predict(..., keep_samples=True)")
     return kept

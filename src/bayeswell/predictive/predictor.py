@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -48,12 +50,17 @@ class Predictor(Saved):
 
 
 def load(
-    path: str | os.PathLike[str], net: nn.Module | None = None, *, device: str | torch.device = "cpu"
+    path: str | os.PathLike[str],
+    net: nn.Module | None = None,
+    *,
+    device: str | torch.device = "cpu",
+    parts: Sequence[type[Any]] = (),
 ) -> Predictor:
     """Bring back what ``save`` wrote; it predicts as it did.
 
     A network of a class of one's own is passed as ``net``: it supplies the code and the structure, its weights do not
-    matter. Nothing that is loaded is run.
+    matter. ``parts`` are the classes of parts of one's own (a likelihood, a prior, ...) that are not registered with
+    ``bayeswell.register``. Nothing that is loaded is run.
     """
-    saved = load_saved(path, net, device=device)
+    saved = load_saved(path, net, device=device, parts=parts)
     return Predictor(saved.model, saved.likelihood)

@@ -14,6 +14,7 @@ from ..types import PriorPart
 from .distribution import DistributionPrior, distribution_prior
 from .flat import FlatPrior
 from .laplace import LaplacePrior
+from .learned import LearnedPrior, is_posterior
 from .normal import Kaiming, Normal, Xavier
 from .scale_mixture import ScaleMixture
 
@@ -32,12 +33,15 @@ PriorChoice: TypeAlias = str | PriorPart | Mapping[str, Any] | Callable[[Site], 
 def lay_out(choice: PriorChoice, layout: Layout, *, like: Tensor) -> FlatPrior:
     """The prior of every site, as one flat prior.
 
-    A mapping without the key "name" maps patterns of parameter names to choices; the first that fits wins.
+    ``like`` are the network's weights. A mapping without the key "name" maps patterns of parameter names to choices;
+    the first that fits wins.
     """
     return FlatPrior(layout, _assign(choice, layout), like=like)
 
 
 def _assign(choice: PriorChoice, layout: Layout) -> list[PriorPart]:
+    if is_posterior(choice):
+        raise SettingError("prior = 'posterior' is that of a trained model: fit(result, data, prior='posterior')")
     if isinstance(choice, Mapping) and "name" not in choice:
         return _by_pattern(choice, layout)
     if callable(choice) and not isinstance(choice, type) and not hasattr(choice, "density"):
@@ -67,9 +71,11 @@ __all__ = [
     "FlatPrior",
     "Kaiming",
     "LaplacePrior",
+    "LearnedPrior",
     "Normal",
     "PriorChoice",
     "ScaleMixture",
     "Xavier",
+    "is_posterior",
     "lay_out",
 ]

@@ -166,6 +166,8 @@ class _NamedDensity(_Density):
 
     def expected_log_prob(self, mean: Tensor, std: Tensor, *parameters: Tensor) -> Tensor:
         """Of a Normal: log p at the mean, less std^2 / (2 scale^2)."""
+        if not self.analytic:
+            return super().expected_log_prob(mean, std, *parameters)
         made: Any = self.made(*parameters)
         expected: Tensor = made.log_prob(mean) - 0.5 * (std / made.scale).square()
         return expected

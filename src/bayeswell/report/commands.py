@@ -7,11 +7,10 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..experiments import Experiment
+from ..experiments.schema import SETTINGS
+from ..experiments.setting import Setting
 from .reading import RunRecord, mapping
 
-_NAMED = ("method", "data", "model", "likelihood", "ood")
-_FLAGS = {"standardise": ("--standardise", "--raw"), "diagnose": ("--diagnose", "--no-diagnose")}
 _FILES = ("csv", "npz", "images")
 
 
@@ -34,32 +33,27 @@ def report_command(paths: list[str]) -> str:
 
 
 def _words(given: Mapping[str, Any]) -> Iterator[str]:
-    for name in _NAMED:
-        choice = mapping(given.get(name))
-        if choice:
-            yield from _choice(name, choice)
-    default = Experiment()
-    for name, value in given.items():
-        if name in _NAMED or value is None or value == getattr(default, name, None):
+    for name, setting in SETTINGS.items():
+        value = given.get(name)
+        if setting.settings is not None:
+            if choice := mapping(value):
+                yield from _choice(setting, choice)
+        elif value is None or value == setting.default:
             continue
-        option = f"--{name.replace('_', '-')}"
-        if name == "augment":
-            yield option
-        elif name in _FLAGS:
-            yield _FLAGS[name][0 if value else 1]
+        elif setting.off is not None:
+            yield setting.off if value is False else setting.option
         else:
-            yield from (option, str(value))
+            yield from (setting.option, str(value))
 
 
-def _choice(name: str, choice: Mapping[str, Any]) -> Iterator[str]:
+def _choice(setting: Setting, choice: Mapping[str, Any]) -> Iterator[str]:
     settings = {key: value for key, value in choice.items() if key != "name"}
     chosen = str(choice.get("name", ""))
-    if name in ("data", "ood") and chosen in _FILES and "path" in settings:
+    if setting.name in ("data", "ood") and chosen in _FILES and "path" in settings:
         chosen = str(settings.pop("path"))  # the kind of a file follows from its name
-    yield from (f"--{name}", chosen)
-    option = "--set" if name == "method" else f"--{name}-set"
+    yield from (setting.option, chosen)
     for path, value in _leaves(settings):
-        yield from (option, f"{path}={_value(value)}")
+        yield from (setting.settings_option, f"{path}={_value(value)}")
 
 
 def _leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import FileError
 from ..experiments.paths import path_of
+from ..extras import needs_extra
 from ..persistence import write_whole
 from ..version import __version__
 from .cards import card_of, text_of
@@ -60,8 +61,9 @@ def write_report(
 
 def render_page(reading: Reading, paths: Sequence[str] = (), *, title: str = "", every_picture: bool = False) -> str:
     """The page as a text."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
+    with needs_extra("lab", "a report"):
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+        from markupsafe import Markup
 
     tables = tables_of(reading.runs)
     most = None if every_picture else max(1, MOST // max(1, len(tables)))

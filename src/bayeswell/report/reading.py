@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import FileError
 from ..experiments.comparing import COMPARISON
-from ..experiments.inspecting import INSPECTION, inspection_of
+from ..experiments.inspection import INSPECTION, inspection_of
 from ..experiments.paths import path_of
 from ..experiments.run_records import RECORDS
 from ..persistence import read_document, read_lines

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from .pool import SweepError
 from .results import SweepResult, TrialRecord
-from .run import SweepError, join_sweep, run_sweep, sweep_definition, sweep_result
+from .run import join_sweep, run_sweep, sweep_definition, sweep_result
 from .space import Choices, Range, parse_space
 
 __all__ = [

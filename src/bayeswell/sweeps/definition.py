@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import secrets
 from collections.abc import Callable, Mapping
@@ -12,12 +13,14 @@ from typing import Any, TypeAlias
 from ..errors import FileError, SettingError, nearest, require_count
 from ..persistence import JSON, read_document, write_document
 from ..persistence.locks import locked
-from .space import Setting, Spread, check_space
+from ..training.run_folder import differences
+from .space import Spread, Value, check_space
 
-Objective: TypeAlias = Callable[[Mapping[str, Setting], Path], float]
+TrialFunction: TypeAlias = Callable[[Mapping[str, Value], Path], float]
 """A function of a trial's settings and folder. Called again in the same folder, it goes on where it was cut off."""
 
 DEFINITION, DATABASE, LOCK, TRIALS, LEASES = "sweep.json", "study.sqlite3", ".sweep.lock", "trials", ".leases"
+_FORMAT = "bayeswell sweep"
 SAMPLERS = ("random", "tpe")
 DIRECTIONS = ("maximize", "minimize")
 
@@ -58,23 +61,12 @@ class Definition:
 
     def record(self) -> dict[str, Any]:
         """As plain data."""
-        return {
-            "format": "bayeswell sweep",
-            "identity": self.identity,
-            "name": self.name,
-            "function": self.function,
-            "space": {name: spread.text for name, spread in self.space.items()},
-            "trials": self.trials,
-            "sampler": self.sampler,
-            "seed": self.seed,
-            "direction": self.direction,
-            "attempts": self.attempts,
-            "storage": self.storage,
-            "settings": dict(self.settings),
-        }
+        fields = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        space = {name: spread.text for name, spread in self.space.items()}
+        return {"format": _FORMAT, **fields, "space": space, "settings": dict(self.settings)}
 
 
-def name_of(function: Objective) -> str:
+def name_of(function: TrialFunction) -> str:
     """Where a function comes from, for the record."""
     named = function if hasattr(function, "__qualname__") else type(function)
     return f"{named.__module__}.{named.__qualname__}"
@@ -86,7 +78,7 @@ def read_definition(folder: Path) -> Definition:
     if not path.is_file():
         raise FileError(f"{str(folder)!r} holds no sweep: it has no {DEFINITION}")
     record = read_document(path)
-    if record.pop("format", None) != "bayeswell sweep":
+    if record.pop("format", None) != _FORMAT:
         raise FileError(f"{str(path)!r} is not the record of a sweep")
     try:
         return Definition(**record)
@@ -113,30 +105,13 @@ def establish(definition: Definition, folder: Path) -> Definition:
 
 
 def _same(found: Definition, wanted: Definition, folder: Path) -> Definition:
-    changes = _differences(found.record(), replace(wanted, identity=found.identity).record())
+    changes = differences(found.record(), replace(wanted, identity=found.identity).record())
     if changes:
         raise SettingError(
             f"{str(folder)!r} holds another sweep: {'; '.join(changes)}; choose another folder, or go on with that one "
             "by its own settings (sweep --join)"
         )
     return found
-
-
-def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Each entry that differs, by name, with both values."""
-    found = []
-    for key in sorted({*old, *new}):
-        before, after = old.get(key), new.get(key)
-        if isinstance(before, Mapping) and isinstance(after, Mapping):
-            found += _differences(before, after, f"{prefix}{key}.")
-        elif _plain(before) != _plain(after):
-            found.append(f"{prefix}{key} was {before!r}, is now {after!r}")
-    return found
-
-
-def _plain(value: Any) -> Any:
-    """A tuple comes back from a file as a list."""
-    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def storage_url(definition: Definition, folder: Path) -> str:

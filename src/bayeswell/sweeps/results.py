@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .space import Setting
+from .space import Value
 
 COMPLETE, FAILED, RUNNING = "complete", "failed", "running"
 
@@ -17,7 +17,7 @@ class TrialRecord:
 
     number: int
     state: str
-    settings: Mapping[str, Setting]
+    settings: Mapping[str, Value]
     value: float | None
     seconds: float | None
     attempts: int

@@ -16,8 +16,7 @@ from typing import TypeAlias
 
 from ..errors import SettingError
 
-Setting: TypeAlias = bool | int | float | str
-Settings: TypeAlias = dict[str, Setting]
+Value: TypeAlias = bool | int | float | str
 
 GRAMMAR = "write name=low:high, name=low:high:log or name=a,b,c"
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -42,7 +41,7 @@ class Range:
 class Choices:
     """One of a few values."""
 
-    values: tuple[Setting, ...]
+    values: tuple[Value, ...]
 
     @property
     def text(self) -> str:
@@ -120,7 +119,7 @@ def _range(name: str, text: str, low_text: str, high_text: str, *, log: bool) ->
     return Range(low, high, log)
 
 
-def _value(text: str) -> Setting:
+def _value(text: str) -> Value:
     """A number or a truth value if it reads as one, else the text itself."""
     if _WHOLE.fullmatch(text):
         return int(text)
@@ -132,7 +131,7 @@ def _value(text: str) -> Setting:
         return text
 
 
-def corners(space: Space) -> list[Settings]:
+def corners(space: Space) -> list[dict[str, Value]]:
     """A few points that have every end and every choice in them: to see, before any work, that all can be set."""
     ends = {
         name: (spread.low, spread.high) if isinstance(spread, Range) else spread.values

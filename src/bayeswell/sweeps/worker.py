@@ -15,14 +15,14 @@ from pathlib import Path
 from types import FrameType
 
 from ..errors import BayeswellError, FileError
-from .definition import Objective, read_definition
+from .definition import TrialFunction, read_definition
 from .ledger import Claim, Ledger
 
 POLL_SECONDS = 0.25
 """How often a worker without a trial looks whether another's has lost its worker."""
 
 
-def work(ledger: Ledger, function: Objective, after_trial: Callable[[], None] = lambda: None) -> None:
+def work(ledger: Ledger, function: TrialFunction, after_trial: Callable[[], None] = lambda: None) -> None:
     """Run trials until every one has ended, here or elsewhere."""
     while True:
         claim = ledger.claim()
@@ -35,7 +35,7 @@ def work(ledger: Ledger, function: Objective, after_trial: Callable[[], None] = 
             time.sleep(POLL_SECONDS)
 
 
-def _run(ledger: Ledger, claim: Claim, function: Objective) -> None:
+def _run(ledger: Ledger, claim: Claim, function: TrialFunction) -> None:
     """One attempt at one trial. What is raised by the function ends the trial, never the sweep."""
     try:
         value = float(function(dict(claim.settings), claim.folder))
@@ -62,7 +62,7 @@ def passing(error: Exception) -> bool:
     )
 
 
-def worker_process(function: Objective, folder: Path, messages: Connection) -> None:
+def worker_process(function: TrialFunction, folder: Path, messages: Connection) -> None:
     """What a worker process does. It ends with the process that started it."""
     os.setpgrp()  # Ctrl-C is for the process that was started from the terminal; it tells us
     signal.signal(signal.SIGTERM, _stop)

@@ -1,6 +1,6 @@
 """Training: one loop, one call, and runs that survive."""
 
-from .data import Batches, as_batches, usual_batch_size
+from .data import Batches, as_batches, batch_count, usual_batch_size
 from .early_stopping import KeepBest
 from .engine import Devices
 from .fit import Result, fit, fit_member
@@ -27,6 +27,7 @@ __all__ = [
     "Run",
     "RunFolder",
     "as_batches",
+    "batch_count",
     "fit",
     "fit_member",
     "measure",

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from ..errors import BayeswellError, RankLostError, SettingError, nearest, require_count
 from ..methods import Assembly
 from ..types import Inputs, Progress, Terms
-from .data import Batches, part_of
+from .data import Batches
+from .examples import part_of
 
 PRECISIONS = ("32", "bf16-mixed", "16-mixed")
 STRATEGIES = ("auto", "ddp")
@@ -95,7 +96,14 @@ class Engine:
         return Step(self.fabric, assembly)
 
     def pieces(
-        self, inputs: Inputs, targets: Tensor, at: Progress, batches: Batches, accumulate: int
+        self,
+        inputs: Inputs,
+        targets: Tensor,
+        at: Progress,
+        batches: Batches,
+        accumulate: int,
+        weights: Tensor | None = None,
+        least: int = 1,
     ) -> Iterator[Piece]:
         """This rank's share of a batch, cut into at most ``accumulate`` pieces.
 
@@ -103,26 +111,34 @@ class Engine:
         piece is (R n_p M / N) mean NLL + (1 / A) KL term: summed over pieces and averaged over ranks this is the
         objective of the batch, whatever the sizes. A rank without an example looks at one that counts for nothing, so
         that its KL, and every exchange between ranks, still takes place.
+
+        With ``least`` 2 (BatchNorm) no piece has fewer examples, as far as the batch has enough: fewer ranks share it,
+        in fewer pieces.
         """
         size = len(targets)
-        first, last = size * self.rank // self.ranks, size * (self.rank + 1) // self.ranks
-        counts = True
-        if first == last:
-            first, last, counts = 0, 1, False
-        number = min(accumulate, last - first)
+        ranks = self.ranks if least == 1 else max(1, min(self.ranks, size // least))
+        first, last = size * self.rank // ranks, size * (self.rank + 1) // ranks
+        counts = self.rank < ranks and first < last
+        if not counts:
+            first, last = 0, min(least, size)
+        number = min(accumulate, max(1, (last - first) // least))
         for index in range(number):
             start = first + (last - first) * index // number
             stop = first + (last - first) * (index + 1) // number
             share = self.ranks * (stop - start) * batches.count / batches.shown if counts else 0.0
             here = Progress(at.step, at.total_steps, at.batch, at.batches, at.examples, share, 1 / number)
-            yield Piece(*self.placed(part_of(inputs, targets, start, stop)), here, index + 1 == number)
+            chosen = self.placed(part_of(inputs, targets, start, stop))
+            own = None if weights is None else self.on_device(weights[start:stop])
+            yield Piece(*chosen, here, index + 1 == number, own)
 
     def placed(self, batch: tuple[Inputs, Tensor]) -> tuple[Inputs, Tensor]:
         """The batch on this rank's device."""
-        if self.device.type == "cpu":
-            return batch
-        moved: tuple[Inputs, Tensor] = self.fabric.to_device(batch)
+        moved: tuple[Inputs, Tensor] = self.on_device(batch)
         return moved
+
+    def on_device(self, values: Any) -> Any:
+        """Tensors, or a tuple or mapping of them, on this rank's device."""
+        return values if self.device.type == "cpu" else self.fabric.to_device(values)
 
     def summed(self, numbers: Tensor) -> Tensor:
         """The sum over ranks."""
@@ -161,12 +177,13 @@ class Engine:
 
 @dataclass(frozen=True)
 class Piece:
-    """Part of a batch on its device, what it counts for, and whether it is the last of its step."""
+    """Part of a batch on its device, what it counts for, whether it is the last of its step, and example weights."""
 
     inputs: Inputs
     targets: Tensor
     at: Progress
     last: bool
+    weights: Tensor | None = None
 
 
 class Step:
@@ -183,7 +200,7 @@ class Step:
 
     def gradient(self, piece: Piece, generator: torch.Generator | None) -> Terms:
         """Add the piece's gradient to the parameters'; ranks average theirs after the last piece."""
-        self.module.at, self.module.generator = piece.at, generator
+        self.module.at, self.module.generator, self.module.weights = piece.at, generator, piece.weights
         with self._synchronised(piece.last):
             total = self.wrapped(piece.inputs, piece.targets)
             self.fabric.backward(total)
@@ -223,8 +240,10 @@ class _Evaluation(nn.Module):
         self.objective, self.model = objective, model
         self.at: Progress | None = None
         self.generator: torch.Generator | None = None
+        self.weights: Tensor | None = None
         self.terms: Terms | None = None
 
     def forward(self, inputs: Inputs, targets: Tensor) -> Tensor:
-        self.terms = self.objective(self.model, inputs, targets, at=self.at, generator=self.generator)
+        given = {"at": self.at, "generator": self.generator, "weights": self.weights}
+        self.terms = self.objective(self.model, inputs, targets, **given)
         return self.terms.total

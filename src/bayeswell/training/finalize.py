@@ -11,7 +11,7 @@ from ..lifting import BayesianModule
 from ..lifting.statistics import has_statistics, reestimate
 from ..posteriors import Empirical, EmpiricalPosterior
 from ..random import derive_seed, make_generator
-from ..types import POINT, Collector, Inputs
+from ..types import BANK, POINT, Collector, Inputs
 from .run import Run
 
 BANK_WITH_STATISTICS = 30
@@ -31,7 +31,7 @@ def final_model(run: Run) -> BayesianModule:
         return model
     ended = model.with_posterior(*assembly.collector.result())
     _average_the_rest(ended, assembly.collector)
-    if not has_statistics(model.net) or isinstance(ended.posterior, EmpiricalPosterior):
+    if not has_statistics(model.net) or BANK in ended.posterior_part.provides:
         return ended
     return _with_statistics(ended, run, generator)
 

@@ -6,9 +6,9 @@ import copy
 import math
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,16 +16,18 @@ from torch import nn
 
 from ..errors import BayeswellWarning, CompositionError, NetworkError, SettingError, require_count
 from ..fingerprint import sha256_of
-from ..lifting import BayesianModule, Where
-from ..methods import Method, assemble, find_method
+from ..lifting import BayesianModule, Saved, Where
+from ..methods import Method, assemble
 from ..metrics.chains import ChainReport
 from ..predictive.predictor import Predictor
 from ..random import derive_seed, make_generator
 from ..types import Inputs
+from .beginning import Beginning, beginning, end_state
 from .chains import function_space_report
-from .data import Augment, Batches, TensorBatches, as_batches, dtype_of, first_examples
+from .data import Augment, Batches, TensorBatches, as_batches
 from .early_stopping import KeepBest
 from .engine import Devices, Engine
+from .examples import dtype_of, first_examples
 from .finalize import final_model
 from .loop import train
 from .members import Contribution, contribution, gather, mean_likelihood
@@ -47,7 +49,8 @@ class Result(Predictor):
     """A trained network that predicts, saves and says what it is.
 
     ``chains`` tells, for samplers, whether the chains (one a member) agree in function space; ``stopped`` why training
-    ended before its time, if it did.
+    ended before its time, if it did. ``state`` is where training stood at its end (optimizer, averages, generators):
+    ``fit(result, data, epochs=10)`` goes on from there.
     """
 
     method: Method
@@ -55,6 +58,7 @@ class Result(Predictor):
     seed: int
     chains: ChainReport | None = None
     stopped: str = ""
+    state: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     @property
     def std_ratio(self) -> float:
@@ -63,10 +67,10 @@ class Result(Predictor):
 
 
 def fit(
-    net: nn.Module,
+    net: nn.Module | Saved,
     data: Any,
-    method: str | Method = "bbb",
-    likelihood: Any = "categorical",
+    method: str | Method | None = None,
+    likelihood: Any = None,
     *,
     epochs: int = 20,
     batch_size: int | None = None,
@@ -87,11 +91,14 @@ def fit(
     """Train a network as a Bayesian one.
 
     Args:
-        net: any ``nn.Module``; it is copied, not changed.
-        data: ``(inputs, targets)`` as tensors or numpy arrays, a Dataset or a DataLoader.
-        method: a name (``find_method``), or a ``Method``.
-        likelihood: a name, ``{"name": ..., setting: value}`` or an object.
-        epochs: passes over the data.
+        net: any ``nn.Module``; it is copied, not changed. Or what was trained before (a ``Result``, what ``load``
+            brings back, a lifted model): then training goes on, see below.
+        data: ``(inputs, targets)`` as tensors or numpy arrays, a Dataset or a DataLoader; a third part says how often
+            each example counts (a weight of 2: the example met twice).
+        method: a name (``find_method``), or a ``Method``; None: "bbb", or the result's own.
+        likelihood: a name, ``{"name": ..., setting: value}``, an object with an ``nll``, or a function of the outputs
+            that returns a torch distribution; None: "categorical", or the result's own.
+        epochs: passes over the data; of a result that goes on, further ones.
         batch_size: examples in a step; None: 100, or a fiftieth of fewer data, but 16 at least. A DataLoader keeps its
             own.
         seed: decides the order of the data, all noise, dropout and starts.
@@ -107,7 +114,11 @@ def fit(
         callbacks: hung into training, see ``Callback``.
         watch: called with the record of every epoch.
         progress: show a progress bar; None: if the output is a terminal.
-        settings: any part of the method by name: posterior, prior, estimator, temperature, stepper, ...
+        settings: any part of the method by name: posterior, prior, estimator, temperature, stepper, lr, ...
+
+    A result goes on as if it had been planned longer from the start: with a constant rate, the same data and the same
+    seed this is the longer run bit for bit. With ``prior="posterior"`` the trained posterior becomes the prior and
+    training begins anew from there: sequential Bayes, for data that come later.
     """
     require_count("fit", "epochs", epochs)
     require_count("fit", "accumulate", accumulate)
@@ -116,13 +127,14 @@ def fit(
     _require_kinds(net, devices, callbacks, watch, early_stopping)
     if resume and folder is None:
         raise SettingError("resume = True, but no folder: say where the run is")
-    chosen = find_method(method).changed(**settings)
-    batches = as_batches(data, batch_size, dtype_of(net), augment)
-    validate, best = _validation(chosen, validation, early_stopping, dtype_of(net))
+    start = beginning(net, method, likelihood, settings)
+    chosen, likelihood, dtype = start.method, start.likelihood, dtype_of(start.module)
+    batches = as_batches(data, batch_size, dtype, augment)
+    validate, best = _validation(chosen, validation, early_stopping, dtype)
     where_to = Devices(devices=devices) if isinstance(devices, int) else devices
     engine = Engine(where_to)
     run_folder = folder if isinstance(folder, RunFolder) or folder is None else RunFolder(folder, resume=resume)
-    plan = _Plan(net, batches, chosen, likelihood, epochs, seed, where, accumulate, engine)
+    plan = _Plan(start, batches, start.epochs_done + epochs, seed, where, accumulate, engine)
     watchers: list[Callback] = [*callbacks]
     if watch is not None:
         watchers.append(_Watch(watch))
@@ -130,7 +142,7 @@ def fit(
         if run_folder is not None:
             stack.callback(run_folder.close)
             described = plain_settings(
-                chosen, likelihood, net, batches.fingerprint(),
+                chosen, likelihood, start.module, batches.fingerprint(),
                 epochs=epochs, batch_size=batch_size, seed=seed, where=where, accumulate=accumulate,
                 validation=None if validation is None else sha256_of(validation), early_stopping=best, augment=augment,
                 precision=where_to.precision, ranks=engine.ranks, device=engine.device.type,
@@ -146,7 +158,7 @@ def fit(
 
 def _require_kinds(net: Any, devices: Any, callbacks: Any, watch: Any, early_stopping: Any) -> None:
     """Refuse what cannot be meant before any work."""
-    if not isinstance(net, nn.Module):
+    if not isinstance(net, nn.Module | Saved):
         raise NetworkError(f"net is of type {type(net).__name__}; give an nn.Module (`build_model` makes one by name)")
     if not isinstance(devices, Devices | int) or isinstance(devices, bool):
         raise SettingError(f"devices = {devices!r}; give a whole number, or Devices(accelerator=..., devices=...)")
@@ -163,10 +175,8 @@ def _require_kinds(net: Any, devices: Any, callbacks: Any, watch: Any, early_sto
 class _Plan:
     """What every member's run is made from."""
 
-    net: nn.Module
+    start: Beginning
     batches: Batches
-    method: Method
-    likelihood: Any
     epochs: int
     seed: int
     where: Where
@@ -177,16 +187,15 @@ class _Plan:
         """A run at its first step. Torch's global stream must be the run's own."""
         streams = Streams(derive_seed(self.seed, "member", member), self.engine.rank, self.engine.device)
         streams.begin()
-        on_device = self.engine.device.type != "cpu"
         assembly = assemble(
-            self.method, copy.deepcopy(self.net).to(self.engine.device) if on_device else self.net, self.likelihood,
+            self.start.parts, self.start.on(self.engine.device), self.start.likelihood,
             dataset_size=self.batches.examples, batches=self.batches.count, epochs=self.epochs, where=self.where,
             generator=streams.stepper,
         )  # fmt: skip
         streams.part()
         return Run(
             assembly, self.batches, self.epochs, streams, self.engine, callbacks,
-            member=member, members=self.method.members, accumulate=self.accumulate,
+            member=member, members=self.start.method.members, accumulate=self.accumulate,
         )  # fmt: skip
 
 
@@ -198,7 +207,7 @@ def _fit_members(
     finished = [] if saved is None else [Contribution.from_state(state) for state in saved["finished"]]
     left = [member.state_dict() for member in finished]
     log = [] if folder is None else [MetricsLog(folder)]
-    method, seed, model, run = plan.method, plan.seed, None, None
+    method, seed, model, run, state = plan.start.method, plan.seed, None, None, None
     for member in range(len(finished), method.members):
         with own_global_stream(), watched_signals(folder is not None) as signals:
             own = [] if best is None else [copy.deepcopy(best)]
@@ -208,8 +217,11 @@ def _fit_members(
             if saved is not None:
                 run.load_state_dict(saved["run"])
                 saved = None
+            elif plan.start.state is not None:
+                run.load_state_dict(plan.start.state)
             with plan.engine.watched():
                 history = train(run, validate)
+            state = end_state(run) if method.members == 1 else None
             _warn_of_stds_that_stood_still(run, history, start)
         with own_global_stream():
             run.streams.begin()
@@ -231,7 +243,7 @@ def _fit_members(
         chains = function_space_report(one, method.members, _some_inputs(run), likelihood)
         for note in chains.warnings:
             warnings.warn(f"method '{method.name}': {note}", BayeswellWarning, stacklevel=3)
-    return Result(one, likelihood, method, histories, seed, chains, run.stopped)
+    return Result(one, likelihood, method, histories, seed, chains, run.stopped, state)
 
 
 def fit_member(
@@ -239,9 +251,9 @@ def fit_member(
     batch_size: int | None = None, seed: int = 0, where: Where = "all", **settings: Any,
 ) -> BayesianModule:  # fmt: skip
     """One member of what ``fit`` with the same arguments would train, bit for bit, on its own."""
-    chosen = find_method(method).changed(**settings)
+    start = beginning(net, method, likelihood, settings)
     batches = as_batches(data, batch_size, dtype_of(net))
-    plan = _Plan(net, batches, chosen, likelihood, epochs, seed, where, 1, Engine(Devices()))
+    plan = _Plan(start, batches, epochs, seed, where, 1, Engine(Devices()))
     with own_global_stream():
         run = plan.begin(member, ())
         train(run)
@@ -256,14 +268,14 @@ def _validation(
             raise SettingError("early_stopping needs validation=(inputs, targets) to look at")
         if method.collector is not None:
             raise CompositionError(
-                f"early_stopping keeps the weights of one epoch, but collector '{method.collector}' of method "
+                f"early_stopping keeps the weights of one epoch, but the collector of method "
                 f"'{method.name}' needs the whole path; leave one of them out"
             )
     best = KeepBest(patience=stopping) if isinstance(stopping, int) else stopping
     if held_out is None:
         return None, None
     pairs = as_batches(held_out, 1, dtype)
-    if not isinstance(pairs, TensorBatches):
+    if not isinstance(pairs, TensorBatches) or pairs.weights is not None:
         raise SettingError("validation must be (inputs, targets) as tensors or arrays")
     return validation_on(pairs.inputs, pairs.targets, draws=10), best
 

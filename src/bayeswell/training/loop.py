@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from ..errors import BayeswellError, DataError, DivergenceError
+from ..errors import BayeswellError, CompositionError, DataError, DivergenceError
 from ..methods import Assembly
 from .records import History
 from .run import Run
@@ -20,16 +20,20 @@ def train(run: Run, validate: Validation | None = None) -> History:
         callback.start(run)
     while run.epoch < run.epochs and (run.batch or not run.stopped):  # an epoch that was begun is finished
         model.train()
-        for inputs, targets in run.batches.epoch(run.streams.order_seed(run.epoch), run.batch):
+        for inputs, targets, weights in run.batches.weighted(run.streams.order_seed(run.epoch), run.batch):
             at = run.at
+            if weights is not None:
+                _require_use_of_weights(assembly)
             assembly.before_step(at)
             one_step.optimizer.zero_grad(set_to_none=True)
             try:
-                for piece in run.engine.pieces(inputs, targets, at, run.batches, run.accumulate):
+                for piece in run.engine.pieces(inputs, targets, at, run.batches, run.accumulate, weights, run.least):
                     terms = one_step.gradient(piece, run.streams.noise)
-                    run.count(terms, piece.targets, piece.at)
+                    run.count(terms, piece.targets, piece.at, piece.weights)
             except (DataError, DivergenceError) as error:
                 raise _with_state(type(error)(f"step {at.step}: {error}"), assembly) from error
+            except ValueError as error:
+                raise _with_state(_explained(error, at.step, len(targets)), assembly) from error
             assembly.after_backward(run.epoch)
             require_finite_gradients(assembly, run.parameters, at.step, skips=one_step.unscale())
             one_step.optimizer.step()
@@ -38,6 +42,10 @@ def train(run: Run, validate: Validation | None = None) -> History:
             run.batch, run.step = run.batch + 1, run.step + 1
             for callback in run.callbacks:
                 callback.after_step(run)
+            if run.halted:
+                break
+        if run.halted:
+            break
         held_out = {} if validate is None else run.engine.first(validate(model, assembly.likelihood))
         record = run.close_epoch(held_out)
         assembly.after_epoch({"total": record.total, "nll": record.nll, "kl": record.kl})
@@ -65,6 +73,25 @@ def require_finite_gradients(
         raise _with_state(DivergenceError(f"{note}; lower the learning rate, or set clip_norm"), assembly)
     if assembly.method.clip_norm is not None:
         nn.utils.clip_grads_with_norm_(list(named.values()), assembly.method.clip_norm, norm)
+
+
+def _require_use_of_weights(assembly: Assembly) -> None:
+    """Refuse a post-hoc part, which counts all examples alike."""
+    if assembly.post_hoc is not None:
+        raise CompositionError(
+            f"post_hoc '{assembly.post_hoc.name}' knows no example weights; repeat the examples instead, or leave out "
+            "one of the two"
+        )
+
+
+def _explained(error: ValueError, step: int, examples: int) -> BayeswellError:
+    """The error itself, but for torch's about a BatchNorm layer that meets a single value."""
+    if isinstance(error, BayeswellError) or "more than 1 value per channel" not in str(error):
+        raise error
+    return DataError(
+        f"step {step}: BatchNorm cannot normalise a single example (a batch of {examples}, shared by ranks and cut by "
+        "accumulate); use another batch_size, or drop_last=True in a DataLoader"
+    )
 
 
 def _with_state(error: BayeswellError, assembly: Assembly) -> BayeswellError:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from ..lifting import BayesianModule
+from ..lifting.dropout import seeds_of_masks
 from ..posteriors import Empirical, EmpiricalPosterior
-from ..types import POINT
+from ..types import BANK, POINT
 from .records import EpochRecord, History
 
 _DRAWS_PER_MEMBER = 10
@@ -47,11 +48,12 @@ def contribution(model: BayesianModule, likelihood: Any, history: History, gener
     weights: list[Tensor] = []
     extras: dict[str, list[Tensor]] = {}
     own = {**dict(model.net.named_parameters()), **dict(model.net.named_buffers())}
+    for name in seeds_of_masks(model.net):  # a draw's own, not the network's
+        own.pop(name, None)
     for tensors in _networks(model, generator):
         weights.append(model.layout.flatten(tensors))
         for name, value in own.items():
-            if not name.endswith(".seed"):  # of drawn dropout: a draw's own, not the network's
-                extras.setdefault(name, []).append(tensors.get(name, value).detach().clone())
+            extras.setdefault(name, []).append(tensors.get(name, value).detach().clone())
     stacked = {name: torch.stack(values) for name, values in extras.items()}
     learned = dict(likelihood.state_dict()) if isinstance(likelihood, nn.Module) else {}
     return Contribution(torch.stack(weights), stacked, learned, history)
@@ -75,6 +77,6 @@ def mean_likelihood(likelihood: Any, contributions: Sequence[Contribution]) -> A
 
 def _networks(model: BayesianModule, generator: torch.Generator) -> Iterator[dict[str, Tensor]]:
     posterior = model.posterior
-    if isinstance(posterior, EmpiricalPosterior):
-        return (posterior.member(index) for index in range(len(posterior.weights)))
+    if BANK in model.posterior_part.provides:
+        return (posterior.member(index) for index in range(posterior.members))
     return posterior.draws(1 if POINT in model.posterior_part.provides else _DRAWS_PER_MEMBER, generator)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from typing import Any
@@ -18,7 +19,7 @@ def wants_progress(asked: bool | None) -> bool:
 
 
 class ProgressBar(Callback):
-    """A bar of rich on a terminal; plain lines, one an epoch, where the output goes to a file."""
+    """On a terminal a bar (rich's if installed, else a line that is written over); in a file a line an epoch."""
 
     def __init__(self, label: str = "") -> None:
         self.label = label
@@ -31,7 +32,7 @@ class ProgressBar(Callback):
     def start(self, run: Run) -> None:
         self._began, self._began_step = time.monotonic(), run.step
         if sys.stderr.isatty():
-            self._bar = _bar()
+            self._bar = _rich_bar() or PlainBar()
             self._bar.start()
             self._task = self._bar.add_task(self._name(run), total=run.total_steps, completed=run.step, numbers="")
 
@@ -74,15 +75,46 @@ class ProgressBar(Callback):
         return f"{rate:.3g} steps/s"
 
 
-def _bar() -> Any:
+def _rich_bar() -> Any:
     # Imported here: it takes a tenth of a second, and only a terminal needs it.
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    except ModuleNotFoundError:
+        return None  # an extra: who has only the core sees a plainer bar, not an error
     return Progress(
         TextColumn("{task.description}"), BarColumn(bar_width=12), MofNCompleteColumn(), TimeRemainingColumn(),
         TextColumn("{task.fields[numbers]}"), console=Console(stderr=True), refresh_per_second=5,
     )  # fmt: skip
+
+
+class PlainBar:
+    """One line on stderr that is written over: as much of rich's ``Progress`` as a ``ProgressBar`` asks for."""
+
+    def __init__(self) -> None:
+        self._name, self._total, self._began_at, self._began = "", 0, 0, 0.0
+        self._shown = 0
+
+    def start(self) -> None:
+        self._began = time.monotonic()
+
+    def add_task(self, name: str, *, total: int, completed: int, numbers: str) -> None:
+        self._name, self._total, self._began_at = name, total, completed
+        self.update(None, completed=completed, numbers=numbers)
+
+    def update(self, task: None, *, completed: int, numbers: str) -> None:
+        done = completed - self._began_at
+        seconds = (self._total - completed) * (time.monotonic() - self._began) / done if done else None
+        clock = "-:--:--" if seconds is None else _clock(seconds)
+        line = f"{self._name} {completed}/{self._total} {clock} {numbers}".rstrip()
+        line = line[: max(1, shutil.get_terminal_size().columns - 1)]  # a broken line could not be written over
+        sys.stderr.write("\r" + line.ljust(self._shown))
+        sys.stderr.flush()
+        self._shown = len(line)
+
+    def stop(self) -> None:
+        sys.stderr.write("\n")
+        sys.stderr.flush()
 
 
 def _score(run: Run, examples: float) -> float:

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import FileError
+from ..errors import DataError, FileError
 from ..methods import Assembly
 from ..types import Progress, Terms
 from .data import Batches
 from .engine import Engine, Step
 from .records import EpochRecord, History
-from .scores import score_name, scorer
+from .scores import Score
 from .streams import Streams
 
 
@@ -48,7 +48,10 @@ class Callback:
 
 @dataclass
 class Run:
-    """The state of one member's training; only the loop changes it. ``stop(reason)`` ends it after this epoch."""
+    """The state of one member's training; only the loop changes it. ``stop(reason)`` ends it after this epoch.
+
+    ``least`` is how few examples may go through the network at once: 2 where BatchNorm normalises over them.
+    """
 
     assembly: Assembly
     batches: Batches
@@ -64,14 +67,22 @@ class Run:
     batch: int = 0
     step: int = 0
     stopped: str = ""
+    halted: bool = False
     sums: list[float] = field(default_factory=lambda: [0.0] * 5)
 
     def __post_init__(self) -> None:
         self.one_step: Step = self.engine.prepare(self.assembly)
-        self.score_name, self._score = score_name(self.assembly.likelihood), scorer(self.assembly.likelihood)
+        self._score = Score(self.assembly.likelihood)
+        batch_norms = (nn.BatchNorm1d, nn.SyncBatchNorm)
+        self.least = 2 if any(isinstance(module, batch_norms) for module in self.assembly.model.net.modules()) else 1
         likelihood = self.assembly.likelihood
         learned = dict(likelihood.named_parameters()) if isinstance(likelihood, nn.Module) else {}
         self.parameters: dict[str, nn.Parameter] = {**dict(self.assembly.model.named_parameters()), **learned}
+
+    @property
+    def score_name(self) -> str | None:
+        """What ``sums`` count beside the losses: "accuracy", "rmse" or nothing."""
+        return self._score.name
 
     @property
     def total_steps(self) -> int:
@@ -83,9 +94,9 @@ class Run:
         """Where the next step stands."""
         return Progress(self.step, self.total_steps, self.batch, self.batches.count, self.batches.shown)
 
-    def stop(self, reason: str) -> None:
-        """End training after this epoch."""
-        self.stopped = reason
+    def stop(self, reason: str, *, at_once: bool = False) -> None:
+        """End training after this epoch; ``at_once`` (on every rank) after this step, without a record of the epoch."""
+        self.stopped, self.halted = reason, self.halted or at_once
 
     def agree(self) -> None:
         """Stop on every rank if one has asked for it."""
@@ -94,18 +105,24 @@ class Run:
             if float(asked) and not self.stopped:
                 self.stopped = "another rank asked to stop"
 
-    def count(self, terms: Terms, targets: Tensor, at: Progress) -> None:
-        """Add what a piece has shown to the sums of the epoch: total, kl, nll, score (over examples), examples."""
+    def count(self, terms: Terms, targets: Tensor, at: Progress, weights: Tensor | None = None) -> None:
+        """Add what a piece has shown to the sums of the epoch: total, kl, nll, score (over examples), examples.
+
+        Examples count by their weights, where they have any.
+        """
         examples = len(targets) if at.nll_share else 0
+        seen: float = examples if weights is None or not examples else float(weights.sum())
         # One transfer for all three numbers, and plain floats to add up: this runs once a step.
         total, nll, kl = torch.stack([terms.total.detach(), terms.nll, terms.kl]).tolist()
-        score = self._score(terms.outputs, targets) if examples else 0.0
-        for index, value in enumerate((total, at.kl_share * kl, examples * nll, score, examples)):
+        score = self._score(terms.outputs, targets, weights) if examples else 0.0
+        for index, value in enumerate((total, at.kl_share * kl, examples * nll, score, seen)):
             self.sums[index] += value
 
     def close_epoch(self, validation: Mapping[str, float]) -> EpochRecord:
         """The record of the epoch that has just ended; the next begins."""
         total, kl, nll, score, examples = self.engine.summed(self._sums()).tolist()
+        if examples == 0:
+            raise DataError(f"epoch {self.epoch}: the weights of all examples are 0: there is nothing to learn from")
         steps = self.batches.count * self.engine.ranks
         if self.score_name == "rmse":
             score = (score / examples) ** 0.5 * examples

@@ -3,74 +3,88 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..likelihoods import ClassLikelihood, RealLikelihood
+from ..likelihoods import ClassLikelihood, Gaussian, RealLikelihood, counted, for_outputs
 from ..metrics import accuracy, brier, ece, gaussian_nll, nll, rmse
-from ..predictive import ClassPrediction, RealPrediction, predict
+from ..predictive import ClassPrediction, RealPrediction, predict, predictive_nll
 from ..types import Inputs
 
 Validation = Callable[[Any, Any], dict[str, float]]
 """(model, likelihood) -> numbers by name."""
 
 
-def score_name(likelihood: Any) -> str | None:
-    """ "accuracy" for classes, "rmse" for real numbers."""
-    return (
-        "accuracy"
-        if isinstance(likelihood, ClassLikelihood)
-        else "rmse"
-        if isinstance(likelihood, RealLikelihood)
-        else None
-    )
+class Score:
+    """A running score: (outputs, targets, weights or None) -> its (weighted) sum over a batch; ``name`` says of what.
 
-
-def scorer(likelihood: Any) -> Callable[[Any, Tensor], float]:
-    """(outputs, targets) -> the sum over a batch of hits (a share of an example's labels) or of squared errors.
-
-    Chosen once: asking a likelihood what it is costs more than the score of a batch.
+    "accuracy" for classes: an example of several labels counts the share of hits among them. "rmse" for real numbers:
+    an example of several counts their mean squared error. None for a likelihood that does not predict, and for one that
+    has to see outputs first, until it has. Of a batch with ignored labels it is the share of hits among all others,
+    times the (weighted) examples.
     """
-    if isinstance(likelihood, ClassLikelihood):
-        return partial(_hits, likelihood)
-    return partial(_squares, likelihood) if isinstance(likelihood, RealLikelihood) else _nothing
+
+    def __init__(self, likelihood: Any) -> None:
+        self.likelihood = likelihood
+        self.name: str | None = None
+        self._of: Callable[[Any, Tensor, Tensor, Tensor | None], float] = self._decide
+        self._choose(likelihood)
+
+    def __call__(self, outputs: Any, targets: Tensor, weights: Tensor | None) -> float:
+        """The sum over the examples of a batch."""
+        return self._of(self.likelihood, outputs, targets, weights) if isinstance(outputs, Tensor) else 0.0
+
+    def _choose(self, likelihood: Any) -> None:
+        """Once: asking a likelihood what it is costs more than the score of a batch."""
+        if isinstance(likelihood, ClassLikelihood):
+            self.name, self._of, self.likelihood = "accuracy", _hits, likelihood
+        elif isinstance(likelihood, RealLikelihood):
+            self.name, self._of, self.likelihood = "rmse", _squares, likelihood
+        elif not hasattr(likelihood, "for_outputs"):
+            self._of = _nothing
+
+    def _decide(self, likelihood: Any, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> float:
+        with torch.no_grad():
+            self._choose(for_outputs(likelihood, outputs.detach()))
+        return 0.0 if self.name is None else self._of(self.likelihood, outputs, targets, weights)
 
 
 @torch.no_grad()
-def _hits(likelihood: ClassLikelihood, outputs: Any, targets: Tensor) -> float:
-    if not isinstance(outputs, Tensor):
-        return 0.0
+def _hits(likelihood: ClassLikelihood, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> float:
     guesses = likelihood.class_probabilities(outputs.detach()).argmax(-1)
     hits = guesses.reshape(-1) == targets.reshape(-1)
-    return float(hits.double().mean()) * len(targets)
+    places = counted(likelihood, targets)
+    if places is None:
+        return _sum(hits.double(), targets, weights)
+    each = torch.ones(len(targets), device=hits.device) if weights is None else weights
+    share = (each.double().view(-1, 1) * places.reshape(len(targets), -1)).view(-1)
+    return float((share * hits).sum() / share.sum().clamp_min(1e-300) * each.double().sum())
 
 
 @torch.no_grad()
-def _squares(likelihood: RealLikelihood, outputs: Any, targets: Tensor) -> float:
-    if not isinstance(outputs, Tensor):
-        return 0.0
+def _squares(likelihood: RealLikelihood, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> float:
     mean = likelihood.mean_and_variance(outputs.detach())[0]
     errors = mean.reshape(-1).double() - targets.reshape(-1)
-    return float(errors.square().mean()) * len(targets)
+    return _sum(errors.square(), targets, weights)
 
 
-def _nothing(outputs: Any, targets: Tensor) -> float:
+def _nothing(likelihood: Any, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> float:
     return 0.0
 
 
+def _sum(values: Tensor, targets: Tensor, weights: Tensor | None) -> float:
+    """Of the examples' means."""
+    if weights is None:
+        return float(values.mean()) * len(targets)
+    return float((weights * values.view(len(targets), -1).mean(1)).sum())
+
+
 def measure(prediction: ClassPrediction | RealPrediction, targets: Tensor) -> dict[str, float]:
-    """The usual numbers of a prediction."""
+    """The usual numbers of a prediction; of real numbers the NLL is that of a Gaussian with its mean and variance."""
     if isinstance(prediction, ClassPrediction):
-        p = prediction.probabilities
-        return {
-            "accuracy": accuracy(p, targets),
-            "nll": nll(p, targets),
-            "ece": ece(p, targets),
-            "brier": brier(p, targets),
-        }
+        return _of_classes(prediction.probabilities, targets)
     shaped = targets.reshape(prediction.mean.shape)
     return {
         "rmse": rmse(prediction.mean, shaped),
@@ -78,10 +92,29 @@ def measure(prediction: ClassPrediction | RealPrediction, targets: Tensor) -> di
     }
 
 
+def _of_classes(p: Tensor, labels: Tensor) -> dict[str, float]:
+    return {"accuracy": accuracy(p, labels), "nll": nll(p, labels), "ece": ece(p, labels), "brier": brier(p, labels)}
+
+
 def validation_on(inputs: Inputs, targets: Tensor, *, draws: int, batch_size: int = 1000) -> Validation:
-    """Measure the model of the moment (for averages and samplers: the point they are at) on held-out data."""
+    """Measure the model of the moment (for averages and samplers: the point they are at) on held-out data.
+
+    Labels that the likelihood ignores are left out. For real numbers that are not Gaussian, and for a likelihood that
+    does not predict, "nll" is that of the averaged likelihood, ``predictive_nll``.
+    """
 
     def validate(model: Any, likelihood: Any) -> dict[str, float]:
-        return measure(predict(model, inputs, likelihood, draws=draws, batch_size=batch_size, seed=0), targets)
+        settings: dict[str, Any] = {"draws": draws, "batch_size": batch_size, "seed": 0}
+        known = isinstance(likelihood, ClassLikelihood | RealLikelihood) or hasattr(likelihood, "for_outputs")
+        found = predict(model, inputs, likelihood, **settings) if known else None
+        places = counted(likelihood, targets)
+        if isinstance(found, ClassPrediction):
+            if places is None:
+                return measure(found, targets)
+            return _of_classes(found.probabilities[places.to(found.probabilities.device)], targets[places])
+        if found is not None and isinstance(likelihood, Gaussian):
+            return measure(found, targets)
+        proper = {"nll": float(predictive_nll(model, inputs, targets, likelihood, **settings).mean())}
+        return proper if found is None else {"rmse": rmse(found.mean, targets.reshape(found.mean.shape)), **proper}
 
     return validate

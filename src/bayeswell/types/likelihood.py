@@ -18,7 +18,12 @@ class Likelihood(Protocol):
     - ``sample_targets(outputs, generator)``: targets drawn from the model itself, without gradient;
     - ``curvature_root(outputs, generator)``: random u, differentiable in the outputs, with E[u u'] = Hessian of the NLL
       in the outputs (its expectation over targets from the model where it depends on them);
-    - ``class_probabilities(outputs)`` or ``mean_and_variance(outputs)``: to predict with.
+    - ``class_probabilities(outputs)`` or ``mean_and_variance(outputs)``: to predict with; or ``for_outputs(outputs)``,
+      an object that has one of them, where only outputs can tell which;
+    - ``curvature_diagonal(outputs)``: that Hessian, with the shape of the outputs, where it is diagonal;
+    - ``counted(targets)``: which places of the targets count, as booleans of their shape (None: all);
+    - ``weighted_as(targets)``: an object with ``nll``, ``sample_targets`` and ``curvature_root`` for drawn targets,
+      each place weighted as it is for the given ones (class weights, ignored labels).
 
     One that learns something (a noise std) is an ``nn.Module``: training finds its parameters.
     """

@@ -132,6 +132,14 @@ class Estimator(Protocol):
         return []
 
     @property
+    def passes(self) -> int:
+        """How many calls of ``forward``, each with a row of the draws, ``expected_nll`` is the mean NLL of.
+
+        1 if it cannot be split in this way.
+        """
+        return 1
+
+    @property
     def cost(self) -> float:
         """Of one step, in forward passes; a backward pass counts two, so ordinary training costs 3."""
         return 3.0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
+from ..errors import SettingError
 from ..random import standard_normal
 from ..tree import Layout, Site
 
@@ -21,10 +22,25 @@ class Prior(Protocol):
     (P,) where the prior is centred elsewhere than at zero, else None.
     """
 
-    inverse_variance: Tensor | None
-    inverse_variance_by_site: Tensor | None
-    log_std_sum: Tensor | None
-    centre: Tensor | None
+    @property
+    def inverse_variance(self) -> Tensor | None:
+        """1/s^2 of a Gaussian prior."""
+        ...
+
+    @property
+    def inverse_variance_by_site(self) -> Tensor | None:
+        """The same, one number a site."""
+        ...
+
+    @property
+    def log_std_sum(self) -> Tensor | None:
+        """The sum of log s of a Gaussian prior."""
+        ...
+
+    @property
+    def centre(self) -> Tensor | None:
+        """(P,): where the prior is centred; None at zero."""
+        ...
 
     def log_prob(self, weights: Tensor) -> Tensor:
         """(D, P) -> (D,): log p(w)."""
@@ -49,10 +65,18 @@ class Prior(Protocol):
 
 
 class Posterior(nn.Module):
-    """q(w), a trainable distribution over the flat weight vector. Calling it gives log q(w)."""
+    """q(w), a trainable distribution over the flat weight vector. Calling it gives log q(w).
+
+    A bank of networks has ``members`` > 0 of them (``member``). ``extra_names`` are the network's other parameters and
+    buffers that come with each draw. ``can_set_stds`` says whether ``set_stds`` is more than a refusal.
+    """
 
     layout: Layout
     noise_size: int
+    log_std_speed: float = 1.0
+    """How far a log std moves, at most, as each parameter that it is made of moves by one."""
+    extra_names: tuple[str, ...] = ()
+    can_set_stds: bool = False
 
     def mean_vector(self) -> Tensor:
         """(P,): E[w]."""
@@ -103,6 +127,43 @@ class Posterior(nn.Module):
             yield tensors
             del tensors
 
+    @property
+    def members(self) -> int:
+        """How many networks q is made of, each drawn with equal chance; 0 if it is a distribution over all weights."""
+        return 0
+
+    def member(self, index: int) -> dict[str, Tensor]:
+        """One network of a bank: tensors by name."""
+        raise SettingError(f"{type(self).__name__} is not a bank of networks: it has no members")
+
+    def useful_draws(self, count: int) -> int:
+        """How many of ``count`` draws say something new: each member of a bank once, else all."""
+        return min(count, self.members) if self.members else count
+
+    def set_stds(self, std: Tensor) -> None:
+        """Give each weight this standard deviation (P,); refused where stds are made of something else."""
+        raise SettingError(
+            f"{type(self).__name__} has no std for each weight that could be set; use posterior 'mean_field'"
+        )
+
+    def rows_by_site(self, name: str, parameter: Tensor) -> list[tuple[str, int, int]]:
+        """Which rows of one of q's parameters belong to which site: (site, first row, behind the last).
+
+        A parameter that belongs to no single site has its own name in the site's place.
+        """
+        if parameter.dim() and len(parameter) == self.layout.size:
+            return rows_of([(site.name, site.size) for site in self.layout.sites])
+        return [(name, 0, len(parameter) if parameter.dim() else 1)]
+
     def explain(self, site: Site) -> str:
         """How this site is represented, for ``describe()``."""
         raise NotImplementedError
+
+
+def rows_of(sizes: Iterable[tuple[str, int]]) -> list[tuple[str, int, int]]:
+    """(name, first row, behind the last) of pieces that lie one behind the other."""
+    rows, at = [], 0
+    for name, size in sizes:
+        rows.append((name, at, at + size))
+        at += size
+    return rows

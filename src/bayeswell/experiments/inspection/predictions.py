@@ -1,0 +1,157 @@
+"""What the predictions of a run are like: metrics, curves, bands, and examples to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...datasets import Data
+from ...metrics import (
+    accuracy,
+    calibration_bins,
+    classification_estimates,
+    flat_record,
+    regression_estimates,
+    risk_coverage,
+)
+from ...metrics.uncertainty import least_confidence
+from ...predictive import ClassPrediction, RealPrediction
+from ...predictive.predictor import Predictor
+from ..evaluating import BATCH
+from ..experiment import Experiment
+from ..scores import ECE_BINS, raw_mean_and_std
+from .examples import class_examples, real_examples
+
+_SCORES = 1000
+"""More scores of one kind than this are kept as a fine histogram."""
+_CELLS = 500
+_POINTS = 200
+_PLACES = 161
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a run is inspected by: its model, its data, and what it predicts for them."""
+
+    experiment: Experiment
+    predictor: Predictor
+    data: Data
+    ood_inputs: Tensor | None
+    found: ClassPrediction | RealPrediction
+    outside: ClassPrediction | None
+
+
+def prediction_records(seen: Seen) -> dict[str, Any]:
+    """Metrics, and what the plots of predictions draw."""
+    found, outside, data = seen.found, seen.outside, seen.data
+    targets = data.test[1].cpu()
+    if isinstance(found, RealPrediction):
+        mean, std = raw_mean_and_std(found, data.scaling)
+        truth = data.scaling.raw_targets(targets.double()).reshape(mean.shape)
+        risk = _curve((mean - truth).square().flatten(1).mean(1), std.flatten(1).mean(1))
+        return {"metrics": flat_record(regression_estimates(mean, std.square(), truth)), "risk_coverage": risk}
+    probabilities = found.probabilities.cpu()
+    samples = None if found.kept is None else found.kept.cpu()
+    strange: dict[str, Tensor] = {}
+    if outside is not None:
+        strange = {"ood": outside.probabilities.cpu(), "ood_mutual_information": outside.mutual_information.cpu()}
+    metrics = classification_estimates(
+        probabilities, targets, samples=samples,
+        mutual_information=None if samples is not None else found.mutual_information.cpu(), **strange,
+    )  # fmt: skip
+    bins = calibration_bins(probabilities, targets, bins=ECE_BINS)
+    hits = accuracy.of_examples(probabilities, targets)
+    entropy, right = found.entropy.cpu(), hits.bool()
+    records: dict[str, Any] = {
+        "metrics": flat_record(metrics),
+        "reliability": {
+            **{name: getattr(bins, name).tolist() for name in ("low", "high", "count", "confidence", "accuracy")},
+            "ece": metrics["ece"],
+        },
+        "risk_coverage": {**_curve(1 - hits, least_confidence(probabilities)), "aurc": metrics["aurc"]},
+        "entropy": {
+            "correct": _scores(entropy[right]),
+            "wrong": _scores(entropy[~right]),
+            "ood": None if outside is None else _scores(outside.entropy.cpu()),
+            "classes": probabilities.shape[-1],
+        },
+    }
+    if outside is None:
+        del records["entropy"]["ood"]
+        return records
+    assert isinstance(seen.experiment.ood, Mapping)
+    scores = {
+        "entropy": (entropy, outside.entropy.cpu()),
+        "max_probability": (least_confidence(probabilities), least_confidence(outside.probabilities.cpu())),
+        "mutual_information": (found.mutual_information.cpu(), outside.mutual_information.cpu()),
+    }
+    records["ood_scores"] = [
+        {
+            "inside": _scores(here), "outside": _scores(there), "score": name,
+            "auroc": metrics.get(f"ood_auroc_{name}"), "inside_label": data.name,
+            "outside_label": str(seen.experiment.ood["name"]),
+        }
+        for name, (here, there) in scores.items()
+    ]  # fmt: skip
+    return records
+
+
+def example_records(seen: Seen) -> dict[str, Any]:
+    """A few examples with what each draw says of them."""
+    draws = seen.experiment.draws
+
+    def again(inputs: Tensor) -> Any:
+        # The networks drawn depend on the seed alone: these are the ones the averages were taken over.
+        return seen.predictor.predict(inputs, draws=draws, batch_size=BATCH, keep_samples=True)
+
+    if isinstance(seen.found, RealPrediction):
+        return {"examples": real_examples(seen.data, seen.found, again)}
+    return {"examples": class_examples(seen.data, seen.found, again, seen.ood_inputs, seen.outside)}
+
+
+def regression_band(seen: Seen) -> dict[str, Any]:
+    """The prediction along a line of inputs, a quarter of their range beyond them on both sides; in raw units."""
+    (inputs, targets), scaling = seen.data.train, seen.data.scaling
+    low, high = float(inputs.min()), float(inputs.max())
+    beyond = 0.25 * (high - low)
+    line = torch.linspace(low - beyond, high + beyond, _PLACES).unsqueeze(1)
+    found = seen.predictor.predict(line, draws=seen.experiment.draws, batch_size=BATCH)
+    assert isinstance(found, RealPrediction)
+    scale = 1.0 if scaling.target_scale is None else scaling.target_scale.double()
+    every = max(1, len(targets) // _POINTS)
+
+    def column(values: Tensor) -> list[float]:
+        return [float(value) for value in values.reshape(-1)]
+
+    return {
+        "x": column(scaling.raw_inputs(line.double())),
+        "mean": column(scaling.raw_targets(found.mean.cpu().double())),
+        "epistemic_std": column(found.epistemic_variance.cpu().double().sqrt() * scale),
+        "aleatoric_std": column(found.aleatoric_variance.cpu().double().sqrt() * scale),
+        "train_x": column(scaling.raw_inputs(inputs[::every].double())),
+        "train_y": column(scaling.raw_targets(targets[::every].double())),
+    }
+
+
+def _curve(losses: Tensor, scores: Tensor) -> dict[str, Any]:
+    curve = risk_coverage(losses, scores)
+    count = len(curve.coverage)
+    chosen = torch.linspace(0, count - 1, min(count, _POINTS)).round().long().unique()
+    return {"coverage": curve.coverage[chosen].tolist(), "risk": curve.risk[chosen].tolist()}
+
+
+def _scores(scores: Tensor) -> list[float] | dict[str, list[float]]:
+    """The scores in order; of very many, the mean of each cell of a fine grid and how many are in it."""
+    ordered = scores.double().reshape(-1).sort().values
+    if len(ordered) <= _SCORES:
+        return [float(score) for score in ordered]
+    width = float(ordered[-1] - ordered[0]) or 1.0
+    cell = ((ordered - ordered[0]) / width * _CELLS).long().clamp_max(_CELLS - 1)
+    counts = torch.bincount(cell, minlength=_CELLS)
+    sums = torch.zeros(_CELLS, dtype=torch.float64).index_add_(0, cell, ordered)
+    taken = counts > 0
+    return {"values": (sums[taken] / counts[taken]).tolist(), "counts": counts[taken].tolist()}

@@ -1,0 +1,129 @@
+"""Everything a page shows of a trained run, measured once and kept as plain numbers in its folder.
+
+``RUN/inspection.json``: all metrics with their standard errors over test examples, and ``records`` by the names of the
+plots that draw them. Training needs to know nothing of it: the model and the data are loaded again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ...errors import BayeswellError, BayeswellWarning, FileError
+from ...persistence import read_document, write_document
+from ...persistence.manifest import MANIFEST
+from ...plain import plain
+from ...predictive import RealPrediction
+from ...training.run_folder import MODEL
+from ..data_spec import DataSpec
+from ..evaluating import BATCH, load_model
+from ..experiment import experiment_of
+from ..paths import path_of
+from ..problem import load_problem
+from .posterior import posterior_records
+from .predictions import Seen, example_records, prediction_records, regression_band
+
+INSPECTION = "inspection.json"
+FORMAT = 1
+_KEPT = 20_000_000
+"""So many probabilities of draws are kept at once at most (draws x examples x classes)."""
+
+
+def inspection_of(path: str | os.PathLike[str], *, full: bool = False) -> dict[str, Any] | None:
+    """What an earlier inspection of this very model has left; None if there is none that will do."""
+    folder = path_of(path)
+    if not (folder / INSPECTION).exists():
+        return None
+    try:
+        record = read_document(folder / INSPECTION)
+        stamp = _stamp(folder)
+    except FileError:
+        return None
+    fits = record.get("format") == FORMAT and record.get("model_sha256") == stamp
+    return record if fits and (record.get("full") or not full) else None
+
+
+def inspect_run(path: str | os.PathLike[str], *, full: bool = False, again: bool = False) -> dict[str, Any]:
+    """Measure a finished run, keep the record in ``RUN/inspection.json``, and give it back.
+
+    An earlier record is taken as it is unless ``again``. ``full`` also measures what takes long for large networks
+    (k-hat, the loss plane, sharpness, ranks). What cannot be measured is said in ``left_out``, and the rest is there.
+    """
+    folder = path_of(path)
+    earlier = None if again else inspection_of(folder, full=full)
+    if earlier is not None:
+        return earlier
+    seen = _look(folder)
+    columns = DataSpec.read(folder).columns
+    record: dict[str, Any] = {
+        "format": FORMAT,
+        "model_sha256": _stamp(folder),
+        "full": full,
+        "draws": seen.found.draws,
+        "class_names": None if seen.data.class_names is None else list(seen.data.class_names),
+        "columns": None if columns is None else list(columns),
+        "metrics": {},
+        "records": {},
+        "left_out": {},
+    }
+    for name, measure in _parts(seen, full).items():
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", BayeswellWarning)  # they stand in the records
+                found = measure()
+        except (BayeswellError, RuntimeError) as error:  # a RuntimeError is torch's: memory, a layer without gradient
+            record["left_out"][name] = " ".join(str(error).split())[:300]
+            continue
+        record["left_out"] |= found.pop("left_out", {})
+        record["metrics"] |= found.pop("metrics", {})
+        record["records"] |= found
+    rounded = _rounded(plain(record, finite=True))
+    assert isinstance(rounded, dict)
+    write_document(folder / INSPECTION, rounded)
+    return rounded
+
+
+def _look(folder: Path) -> Seen:
+    experiment = experiment_of(folder)
+    predictor = load_model(folder)
+    problem = load_problem(experiment)
+
+    def predict(inputs: Tensor, keep: bool = False) -> Any:
+        return predictor.predict(inputs, draws=experiment.draws, batch_size=BATCH, keep_samples=keep)
+
+    inputs = problem.data.test[0]
+    keep = experiment.draws * len(inputs) * problem.data.outputs <= _KEPT
+    found = predict(inputs, keep)
+    outside = None if problem.ood_inputs is None else predict(problem.ood_inputs)
+    return Seen(experiment, predictor, problem.data, problem.ood_inputs, found, outside)
+
+
+def _parts(seen: Seen, full: bool) -> dict[str, Callable[[], dict[str, Any]]]:
+    parts: dict[str, Callable[[], dict[str, Any]]] = {"predictions": lambda: prediction_records(seen)}
+    if isinstance(seen.found, RealPrediction) and seen.data.input_shape == (1,) and seen.data.outputs == 1:
+        parts["regression_band"] = lambda: {"regression_band": regression_band(seen)}
+    posterior = posterior_records(seen.experiment, seen.predictor, seen.data, full=full)
+    return {**parts, "examples": lambda: example_records(seen), **posterior}
+
+
+def _stamp(folder: Path) -> str:
+    """Which model it is: its manifest holds the checksums of its files."""
+    try:
+        return hashlib.sha256((folder / MODEL / MANIFEST).read_bytes()).hexdigest()
+    except OSError as error:
+        raise FileError(f"cannot read {str(folder / MODEL / MANIFEST)!r}: {error.strerror or error}") from error
+
+
+def _rounded(value: Any) -> Any:
+    """Six digits are more than a picture shows, and a third of the bytes."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, Mapping):
+        return {key: _rounded(part) for key, part in value.items()}
+    return [_rounded(part) for part in value] if isinstance(value, list) else value

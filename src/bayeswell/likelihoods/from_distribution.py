@@ -1,0 +1,189 @@
+"""A likelihood from any ``torch.distributions.Distribution``: all that is written is which one, given the outputs.
+
+A function will do, ``fit(net, data, likelihood=lambda f: Poisson(f.exp()))``; or an ``nn.Module`` whose ``forward``
+returns the distribution, and whose parameters are then learned with the weights. To save a model by name, derive a
+dataclass with a ``name`` from ``DistributionLikelihood`` and register it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Bernoulli, Categorical, Distribution, Independent
+
+from ..errors import DataError, NetworkError, SettingError
+from ..registry import label_of
+from .matching import at_least_float32, first_index, match_shape, require_targets, sum_per_example
+
+
+class DistributionLikelihood(nn.Module):
+    """-log p(y given f) and draws of y from the distribution that ``distribution(f)`` returns.
+
+    The distribution's first batch axis counts the examples; its other axes and its event axes belong to an example, and
+    the NLL is summed over them. Targets have the shape of a draw, (S,) and (S, 1) being interchangeable. Predictions
+    are class probabilities for torch's Categorical and Bernoulli, else the distribution's mean and variance, if it has
+    them. There is no ``curvature_root``: the Hessian's expectation is known for a few distributions only.
+    """
+
+    def __post_init__(self) -> None:
+        """Called by a dataclass that is derived from this."""
+        super().__init__()
+
+    def distribution(self, outputs: Tensor) -> Distribution:
+        """p(y given outputs)."""
+        raise SettingError(f"likelihood {label_of(self)} must say its `distribution(outputs)`")
+
+    def check(self, targets: Tensor, outputs: Tensor) -> None:
+        """Refuse targets of the wrong shape, and those that the distribution never gives."""
+        owner = _owner(self)
+        require_targets(owner, targets, outputs)
+        found, value = self._matched(outputs, targets)
+        if isinstance(_base(found), Categorical) and (targets.is_floating_point() or targets.is_complex()):
+            raise DataError(f"{owner}: targets are {targets.dtype}; class labels must be integers")
+        try:
+            support: Any = found.support
+        except NotImplementedError:
+            return
+        wrong = ~support.check(value)
+        if value.is_floating_point():
+            finite = torch.isfinite(value)
+            wrong = wrong | ~finite.reshape(*wrong.shape, -1).all(-1)
+        if bool(wrong.any()):
+            first = value[wrong][0].detach().flatten()[0].item()
+            raise DataError(
+                f"{owner}: target {first:g} at index {first_index(wrong)} lies outside of what "
+                f"{type(_base(found)).__name__} gives ({' '.join(str(support).split())})"
+            )
+
+    def nll(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """(S,): -log_prob(y), summed over everything but the first axis."""
+        found, value = self._matched(outputs, targets)
+        return sum_per_example(-self._asked(found.log_prob, value)).to(at_least_float32(outputs).dtype)
+
+    @torch.no_grad()
+    def sample_targets(self, outputs: Tensor, generator: torch.Generator | None) -> Tensor:
+        """A draw from the distribution.
+
+        torch's distributions draw from the global generator: it is lent a seed, one number of ``generator``, and left
+        as it was found.
+        """
+        found = self._found(outputs)
+        if generator is None:
+            return found.sample()
+        seed = int(torch.randint(0, 2**62, (), generator=generator, device=generator.device))
+        device = outputs.device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.default_generator.manual_seed(seed)
+            if device.type == "cuda":
+                with torch.cuda.device(device):
+                    torch.cuda.manual_seed(seed)
+            return found.sample()
+
+    def for_outputs(self, outputs: Tensor) -> Classes | Reals | DistributionLikelihood:
+        """The form of this likelihood that predicts: which one depends on the distribution."""
+        found = self._found(outputs)
+        if isinstance(_base(found), Categorical | Bernoulli):
+            return Classes(self)
+        try:
+            return self if found.mean is None or found.variance is None else Reals(self)
+        except NotImplementedError:
+            return self
+
+    def _found(self, outputs: Tensor) -> Distribution:
+        """The distribution, whose first axis must count the examples."""
+        values = at_least_float32(outputs)
+        own = next((p.dtype for p in self.parameters() if p.is_floating_point()), values.dtype)
+        found = self._asked(self.distribution, values.to(own))
+        if not isinstance(found, Distribution):
+            raise SettingError(
+                f"likelihood {label_of(self)} returned a {type(found).__name__} for the outputs; it must return a "
+                "torch.distributions.Distribution"
+            )
+        if not found.batch_shape or found.batch_shape[0] != len(values):
+            raise DataError(
+                f"{_owner(self)}: the distribution has batch shape {tuple(found.batch_shape)} for outputs of shape "
+                f"{tuple(values.shape)}; its first axis must count the examples ({len(values)})"
+            )
+        return found
+
+    def _matched(self, outputs: Tensor, targets: Tensor) -> tuple[Distribution, Tensor]:
+        """The distribution, and the targets in its shape and dtype."""
+        found = self._found(outputs)
+        value = match_shape(_owner(self), targets, (*found.batch_shape, *found.event_shape))
+        return found, value if isinstance(_base(found), Categorical) else value.to(at_least_float32(outputs).dtype)
+
+    def _asked(self, function: Callable[[Tensor], Any], value: Tensor) -> Any:
+        """Torch's refusals (a rate below 0, NaN) in one line."""
+        try:
+            return function(value)
+        except ValueError as error:
+            raise NetworkError(f"{_owner(self)}: {' '.join(str(error).split()):.250}") from error
+
+
+class FunctionLikelihood(DistributionLikelihood):
+    """A function (or module) of the outputs that returns a distribution."""
+
+    def __init__(self, function: Callable[[Tensor], Distribution]) -> None:
+        super().__init__()
+        self.function = function
+
+    @property
+    def __name__(self) -> str:
+        """What messages call it."""
+        return getattr(self.function, "__name__", type(self.function).__name__)
+
+    def distribution(self, outputs: Tensor) -> Distribution:
+        """What the function returns."""
+        return self.function(outputs)
+
+
+class Classes:
+    """The predicting form of a distribution over classes."""
+
+    def __init__(self, likelihood: DistributionLikelihood) -> None:
+        self.likelihood = likelihood
+        self.nll = likelihood.nll
+
+    def class_probabilities(self, outputs: Tensor) -> Tensor:
+        """(S, ..., K): for Bernoulli p(y = 0) and p(y = 1), (S, 2) if there is one label an example."""
+        found: Any = _base(self.likelihood._found(outputs))
+        if isinstance(found, Categorical):
+            return found.probs.to(at_least_float32(outputs).dtype)
+        logits = found.logits.to(at_least_float32(outputs).dtype)
+        if logits.dim() == 2 and logits.shape[1] == 1:
+            logits = logits.squeeze(1)
+        return torch.stack([torch.sigmoid(-logits), torch.sigmoid(logits)], dim=-1)
+
+
+class Reals:
+    """The predicting form of a distribution over numbers."""
+
+    def __init__(self, likelihood: DistributionLikelihood) -> None:
+        self.likelihood = likelihood
+        self.nll = likelihood.nll
+
+    def mean_and_variance(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The distribution's own."""
+        found, dtype = self.likelihood._found(outputs), at_least_float32(outputs).dtype
+        return found.mean.to(dtype), found.variance.to(dtype)
+
+
+def adapt(choice: Any) -> Any:
+    """A likelihood of a function or module that returns a distribution; None for what is no such thing."""
+    if isinstance(choice, type) or hasattr(choice, "nll") or not callable(choice):
+        return None
+    return FunctionLikelihood(choice)
+
+
+def _base(found: Distribution) -> Distribution:
+    while isinstance(found, Independent):
+        found = found.base_dist
+    return found
+
+
+def _owner(likelihood: DistributionLikelihood) -> str:
+    """As in the messages of other likelihoods."""
+    return label_of(likelihood).strip("'")

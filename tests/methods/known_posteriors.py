@@ -1,0 +1,66 @@
+"""Problems whose posterior is known, and methods trained on them at temperature 1."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import bayeswell as bw
+from bayeswell.training import Result, fit
+from make_references import (
+    Problem,
+)
+from truths.arrays import Array
+from truths.linear_regression import LinearRegression
+
+
+def network(problem: Problem, seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    layers: list[nn.Module] = []
+    for inside, outside in itertools.pairwise(problem.widths):
+        layers += [nn.Linear(inside, outside), nn.Tanh()]
+    return nn.Sequential(*layers[:-1])
+
+
+LINEAR = LinearRegression.make(3, count=60, dimension=3, mixing=1.2)
+"""Correlated inputs: the mean-field stds are 0.71, 0.56 and 0.72 of the marginal ones."""
+
+ADAM = {"stepper": {"name": "adam", "lr": 0.03}, "std_multiplier": 0.5}
+
+
+def quiet_fit(*arguments: Any, **settings: Any) -> Result:
+    with warnings.catch_warnings():
+        # Short chains are said to be short.
+        warnings.simplefilter("ignore", bw.BayeswellWarning)
+        return fit(*arguments, **settings)
+
+
+def linear_fit(
+    method: str, problem: LinearRegression = LINEAR, net: nn.Module | None = None, **settings: Any
+) -> Result:
+    """The problem in float64, all data in each step unless said otherwise."""
+    torch.manual_seed(0)
+    net = nn.Linear(problem.X.shape[1], 1, bias=False) if net is None else net
+    likelihood = {"name": "gaussian", "noise": "known", "std": problem.noise_std}
+    prior = {"name": "normal", "std": float(problem.prior_std[0])}
+    settings = {"batch_size": len(problem.y), "temperature": 1.0, "prior": prior, **settings}
+    return quiet_fit(net.double(), problem.tensors(), method, likelihood, **settings)
+
+
+def moments(result: Result) -> tuple[Array, Array]:
+    posterior = result.model.posterior
+    with torch.no_grad():
+        return posterior.mean_vector().numpy(), posterior.std_vector().numpy()
+
+
+def assert_moments(result: Result, mean: Array, std: Array, mean_tolerance: float, std_tolerance: float) -> None:
+    """Means within ``mean_tolerance`` of the stds that are expected, stds within the relative ``std_tolerance``."""
+    found_mean, found_std = moments(result)
+    mean_errors, std_errors = np.abs(found_mean - mean) / std, np.abs(found_std / std - 1)
+    assert mean_errors.max() < mean_tolerance, f"means are {mean_errors.round(3)} stds off"
+    assert std_errors.max() < std_tolerance, f"stds are {std_errors.round(3)} off"

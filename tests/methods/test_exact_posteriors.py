@@ -1,0 +1,144 @@
+"""Every method on linear regression finds what it must find in closed form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from bayeswell.metrics.chains import ess
+from linear_models import Folded, SigmaPoints, covariance_of
+from methods.known_posteriors import ADAM, LINEAR, assert_moments, linear_fit, moments
+from truths.linear_regression import LinearRegression
+
+SGD = {"stepper": {"name": "sgd", "lr": 0.01, "momentum": 0.9}, "batch_size": 10, "epochs": 150}
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "mean_tolerance", "std_tolerance"),
+    [
+        ("bbb", ADAM | {"estimator": {"name": "weight_sampling", "draws": 8}}, 0.1, 0.08),
+        ("bbb", ADAM | {"estimator": SigmaPoints()}, 0.01, 0.01),
+        ("sgvb-lrt", ADAM, 0.1, 0.06),
+        ("flipout", ADAM | {"estimator": {"name": "flipout", "draws": 4}}, 0.1, 0.08),
+        ("vl", ADAM, 0.2, 0.15),
+        ("ivon", {"stepper": {"name": "ivon", "lr": 0.1, "hess_init": 1.0, "beta2": 0.99},
+                  "estimator": {"name": "weight_sampling", "draws": 4}}, 0.15, 0.15),
+        # Nothing random in it: the optimum of MAP, and the curvature of a quadratic.
+        ("laplace", ADAM | {"post_hoc": {"name": "laplace", "structure": "diagonal"}}, 1e-3, 1e-6),
+    ],
+)  # fmt: skip
+def test_mean_field_methods_find_the_conditional_stds(
+    method: str, settings: dict[str, Any], mean_tolerance: float, std_tolerance: float
+) -> None:
+    """1/sqrt(Lambda_ii), not the marginal stds, which are 39 % wider and more: that is the error of mean-field.
+
+    Tolerances are twice the largest error over five seeds, as 800 steps leave some noise; ``SigmaPoints`` has exact
+    expectations, and hardly any.
+    """
+    result = linear_fit(method, epochs=800, **settings)
+    assert_moments(result, LINEAR.mean(), LINEAR.mean_field_std(), mean_tolerance, std_tolerance)
+
+
+def test_k_tied_finds_what_mean_field_does_where_its_rank_suffices() -> None:
+    """Every positive 2 x 3 matrix is a sum of two products of positive vectors."""
+    problem = LinearRegression.make(5, count=60, dimension=6, mixing=0.5)
+    result = linear_fit("k-tied", problem, Folded(2, 3), epochs=600, **ADAM, estimator=SigmaPoints())
+    assert_moments(result, problem.mean(), problem.mean_field_std(), 0.01, 0.02)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "tolerance"),
+    [
+        # Rank 2 = 3 - 1: the covariance less its smallest eigenvalue times I has no more.
+        ("low-rank", ADAM | {"estimator": SigmaPoints()}, 0.02),
+        ("bbb", ADAM | {"posterior": "full", "estimator": SigmaPoints()}, 0.02),
+        ("laplace", ADAM | {"post_hoc": {"name": "laplace", "structure": "full"}}, 1e-3),
+    ],
+)
+def test_joint_methods_find_the_exact_posterior(method: str, settings: dict[str, Any], tolerance: float) -> None:
+    """Mean, marginal stds and correlations (these to twice the tolerance, absolutely)."""
+    result = linear_fit(method, epochs=800, **settings)
+    covariance = LINEAR.covariance()
+    std = np.sqrt(np.diag(covariance))
+    assert_moments(result, LINEAR.mean(), std, tolerance, tolerance)
+    scale = np.outer(std, std)
+    np.testing.assert_allclose(covariance_of(result.model) / scale, covariance / scale, atol=2 * tolerance)
+
+
+@pytest.mark.parametrize(
+    ("method", "stepper", "epochs"),
+    [("sgld", {"name": "sgld", "lr": 0.2}, 900), ("sghmc", {"name": "sghmc", "lr": 0.3, "momentum": 0.7}, 600)],
+)
+def test_samplers_draw_from_the_exact_posterior(method: str, stepper: dict[str, Any], epochs: int) -> None:
+    """Four chains from the prior: means and variances by z-tests with the effective number of draws, rate 1e-6 each.
+
+    The stationary law is known: SGLD's variance along an eigenvector of precision lam is (1/lam) / (1 - lr lam / 2N),
+    SGHMC's (baoab) is 1/lam exactly.
+    """
+    bank = {"name": "bank", "burn_in": epochs // 5, "max_draws": epochs}
+    result = linear_fit(method, epochs=epochs, stepper=stepper, members=4, means="prior", collector=bank)
+    draws = result.model.posterior.weights.reshape(4, -1, 3)
+    assert draws.shape[1] == epochs - epochs // 5
+    values, vectors = np.linalg.eigh(LINEAR.precision())
+    widening = 1 / (1 - stepper["lr"] * values / (2 * len(LINEAR.y))) if method == "sgld" else 1.0
+    variance = np.diag(vectors @ np.diag(widening / values) @ vectors.T)
+    centred = draws - torch.from_numpy(LINEAR.mean())
+    squares = centred.square()
+    limit = stats.norm.isf(1e-6 / (2 * 3))
+    mean_error_std = np.sqrt(variance / ess(draws, rank_normalised=False).numpy())
+    square_error_std = variance * np.sqrt(2 / ess(squares, rank_normalised=False).numpy())
+    assert np.all(np.abs(centred.mean((0, 1)).numpy()) < limit * mean_error_std)
+    assert np.all(np.abs(squares.mean((0, 1)).numpy() - variance) < limit * square_error_std)
+    # The test can see: the variances of the mean-field posterior would fail it.
+    assert np.any(variance - LINEAR.mean_field_std() ** 2 > 2 * limit * square_error_std)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "tolerance"),
+    [
+        ("map", {"epochs": 800, **ADAM}, 1e-3),
+        ("swa", SGD, 0.1),
+        ("swag", SGD, 0.1),
+        ("swag-diag", SGD, 0.1),
+        ("hwa", {"epochs": 800, **ADAM}, 0.1),
+    ],
+)
+def test_averages_find_the_mean(method: str, settings: dict[str, Any], tolerance: float) -> None:
+    """In posterior stds. Nothing is asked of the spread of SGD's path: learning rate and batch size set it."""
+    mean, _ = moments(linear_fit(method, **settings))
+    assert np.max(np.abs(mean - LINEAR.mean()) / np.sqrt(np.diag(LINEAR.covariance()))) < tolerance
+
+
+def test_an_ensemble_has_no_spread_where_there_is_one_optimum() -> None:
+    """Members from starts 10 posterior stds apart meet: the right mean, and nothing to take for uncertainty."""
+    mean, std = moments(linear_fit("deep-ensemble", epochs=500, stepper={"name": "adam", "lr": 0.06}))
+    marginal = np.sqrt(np.diag(LINEAR.covariance()))
+    assert np.max(np.abs(mean - LINEAR.mean()) / marginal) < 0.05
+    assert np.max(std / marginal) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "mean_tolerance", "std_tolerance"),
+    [
+        ("bbb", ADAM | {"estimator": SigmaPoints()}, 0.02, 0.02),
+        ("laplace", ADAM | {"post_hoc": {"name": "laplace", "structure": "diagonal"}}, 1e-3, 1e-6),
+        ("ivon", {"stepper": {"name": "ivon", "lr": 0.1, "hess_init": 1.0, "beta2": 0.99}}, 0.25, 0.2),
+    ],
+)
+def test_temperature_reaches_the_mean_field_methods(
+    method: str, settings: dict[str, Any], mean_tolerance: float, std_tolerance: float
+) -> None:
+    """At T = 0.3, where stds are about half of those at T = 1."""
+    result = linear_fit(method, epochs=800, **settings, temperature=0.3)
+    assert_moments(result, LINEAR.mean(0.3), LINEAR.mean_field_std(0.3), mean_tolerance, std_tolerance)
+
+
+def test_temperature_reaches_the_samplers() -> None:
+    """Some 300 effective draws: 0.3 stds and 25 % are about five standard errors; T = 1 would be 80 % above."""
+    stepper, bank = {"name": "sghmc", "lr": 0.3, "momentum": 0.7}, {"name": "bank", "burn_in": 100, "max_draws": 500}
+    drawn = linear_fit("sghmc", epochs=600, stepper=stepper, collector=bank, members=3, temperature=0.3)
+    assert_moments(drawn, LINEAR.mean(0.3), np.sqrt(np.diag(LINEAR.covariance(0.3))), 0.3, 0.25)
