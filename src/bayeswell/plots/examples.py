@@ -45,7 +45,8 @@ def plot_examples(record: Any, *, figure: AnyFigure | None = None, theme: ThemeN
     for example, left, right in zip(examples, found[::2], found[1::2], strict=True):
         _draw_image(left, example)
         entries |= _draw_bars(right, example, names)
-        right.title(_caption(example, names))
+        truth = "" if example.label is None else f", is {literal(names[example.label], 11)}"
+        right.title(literal(example.kind, 20) + truth)
     sheet.legend(entries)
     return tuple(panel.axes for panel in found)
 
@@ -55,8 +56,10 @@ def describe_examples(record: Any) -> str:
     names, examples = _read(record)
     clauses = []
     for example in examples:
-        top = _top(example)
-        believed = "no probabilities" if top is None else f"{names[top]} with {number_text(example.probabilities[top])}"
+        believed = "no probabilities"
+        if len(finite(example.probabilities)):
+            top = int(np.nanargmax(example.probabilities))
+            believed = f"{names[top]} with {number_text(example.probabilities[top])}"
         truth = "" if example.label is None else f", true class {names[example.label]}"
         entropy = "" if example.entropy is None else f", entropy {number_text(example.entropy)}"
         clauses.append(f"{example.kind}: {believed}{truth}{entropy}")
@@ -115,17 +118,6 @@ def _image(value: Any) -> Numbers:
 def _slanted(names: list[str]) -> bool:
     """Whether names of classes are too long to stand beside one another."""
     return max(map(len, names), default=0) > 3
-
-
-def _top(example: _Example) -> int | None:
-    return int(np.nanargmax(example.probabilities)) if len(finite(example.probabilities)) else None
-
-
-def _caption(example: _Example, names: list[str]) -> str:
-    parts = [literal(example.kind, 20)]
-    if example.label is not None:
-        parts.append(f"is {literal(names[example.label], 11)}")
-    return ", ".join(parts)
 
 
 def _draw_image(panel: Panel, example: _Example) -> None:

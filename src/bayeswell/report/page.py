@@ -78,7 +78,7 @@ def render_page(reading: Reading, paths: Sequence[str] = (), *, title: str = "",
         version=__version__,
         # The page's own script and style, and the drawings of the plots room, are the only texts that are not escaped.
         script=Markup(script),
-        script_hash=_hash(script),
+        script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii"),
         style=Markup(style),
         tables=[
             {"table": table, "pictures": drawn, "cards": [card_of(row) for row in table.rows]}
@@ -95,10 +95,6 @@ def render_page(reading: Reading, paths: Sequence[str] = (), *, title: str = "",
         missing=_missing(reading),
         notes=[note for drawn in pictures for note in drawn.notes],
     )
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
 def _title(tables: Sequence[Table]) -> str:
