@@ -168,3 +168,16 @@ def test_what_cannot_go_on_is_refused(change: Any, words: list[str]) -> None:
     assert "\n" not in str(caught.value)
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["learned", "centred"])
+def test_the_kl_by_layer_knows_the_prior(kind: str) -> None:
+    """The sum over layers is the KL of the whole, wherever the prior is centred."""
+    x, y = labelled(50)
+    prior: Any = bw.Normal(0.4, centre="network")
+    result = bw.fit(net(), (x, y), "bbb", epochs=3, prior=prior)
+    if kind == "learned":
+        result = bw.fit(result, (x, y), epochs=3, prior="posterior")
+    report = bw.diagnostics.layer_report(result.model)
+    _, kl = result.model.posterior.sample_and_kl(None, result.model.prior)
+    assert report.kl == pytest.approx(kl.item(), rel=1e-4)
