@@ -70,7 +70,8 @@ def test_going_on_is_the_longer_run_bit_for_bit(method: str, settings: dict[str,
 
 def test_a_result_that_went_on_is_itself_unchanged() -> None:
     data = labelled(60)
-    first = bw.fit(net(), data, "swag", epochs=8, seed=1, batch_size=20)
+    without_statistics = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
+    first = bw.fit(without_statistics, data, "swag", epochs=8, seed=1, batch_size=20)
     before = {name: value.clone() for name, value in first.model.state_dict().items()}
     bw.fit(first, data, epochs=2, seed=1, batch_size=20)
     bw.fit(first.model, data, "map", "categorical", epochs=1)
@@ -158,6 +159,7 @@ def test_a_model_with_a_learned_prior_is_saved(tmp_path: Path) -> None:
         (lambda data: bw.fit(net(), data, "bbb", epochs=1, prior="posterior"), ["prior = 'posterior'", "fit(result"]),
         (lambda data: bw.fit(bw.fit(net(), data, "map", epochs=1), data, prior="posterior"), ["delta", "density"]),
         (lambda data: bw.fit(bw.bayesian(net()), data), ["which method"]),
+        (lambda data: bw.fit(bw.fit(net(), data, "swag", epochs=8).model, data, "map", "categorical"), ["bank"]),
         (lambda data: bw.fit(bw.bayesian(net()), data, "bbb"), ["which likelihood"]),
         (lambda data: bw.fit(bw.fit(net(), data, "deep-ensemble", epochs=1, members=2), data), ["members = 2"]),
     ],

@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..lifting import BayesianModule
 from ..random import make_generator, standard_normal
 from ..types import ENTROPY, FACTORISED, POINT
-from .medians import median
 from .records import Record
 
 _AT_ONCE = 2**20
@@ -66,7 +66,7 @@ def layer_report(model: BayesianModule, *, draws: int = 1000, seed: int = 0) -> 
         here = ratio[part]
         per_weight = None if kl is None else kl / site.size
         low, high = float(here.min()), float(here.max())
-        average, middle = float(here.mean()), median(here)
+        average, middle = float(here.mean()), float(np.median(here.cpu()))
         rows.append(LayerRow(site.name, site.shape, site.size, average, middle, low, high, kl, per_weight))
         total += kl or 0.0
     if kl_by == "none":

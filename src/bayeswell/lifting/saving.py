@@ -26,7 +26,8 @@ from ..priors.centres import ZERO
 from ..registry import written
 from ..types import SAMPLED
 from .dropout import dropout_settings, with_drawn_dropout
-from .module import BayesianModule, bayesian
+from .lift import bayesian
+from .module import BayesianModule
 from .restoring import network_description
 
 _KIND = "bayeswell model"
