@@ -11,6 +11,7 @@ other installed packages, through the entry-point group ``bayeswell.parts`` (an 
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -125,7 +126,7 @@ class Registry(Generic[PartT]):
         """The object that a file only names."""
         for part in outside:
             if kind_of(part) == name and not isinstance(part, type):
-                return self.resolve(part)
+                return self.resolve(copy.deepcopy(part))  # what is loaded into it is not loaded into the given one
         raise SettingError(f"the {self.axis} is `{name}` of your own, which a file cannot hold")
 
     def _require_members(self, part: Any) -> None:
