@@ -18,7 +18,6 @@ from methods.known_posteriors import LINEAR, assert_moments, linear_fit
 from truths.arrays import Array
 from truths.linear_regression import LinearRegression
 
-
 FALLING = {"stepper": {"name": "adam", "lr": 0.06}, "std_multiplier": 0.5, "rate": "cosine"}
 
 

@@ -75,7 +75,7 @@ def compositions(count: int, seed: int) -> list[dict]:
     chance = random.Random(seed)
     legal: list[dict] = []
     tries = 0
-    plan = {"dataset_size": 200, "batches": 20, "epochs": 8, "generator": bw.make_generator(0)}
+    plan = {"dataset_size": 200, "batches": 20, "epochs": 4, "generator": bw.make_generator(0)}
     while len(legal) < count and tries < 400:
         tries += 1
         chosen = {
@@ -106,7 +106,7 @@ def compositions(count: int, seed: int) -> list[dict]:
 def test_random_legal_compositions_live(number: int, data: Split, tmp_path: Path) -> None:
     (chosen,) = compositions(1, seed=number)
     method = METHODS["bbb"]
-    settings = {**chosen, "epochs": 8, "batch_size": 10}
+    settings = {**chosen, "epochs": 4, "batch_size": 10}
     result = quiet_fit(small(), data, method, examples=200, **settings)
     records = [record.nll for record in result.histories[0].epochs]
     assert min(records[1:]) < records[0], chosen

@@ -58,7 +58,7 @@ class Engine:
         class OwnFabric(Fabric):
             @staticmethod
             def _configure_callbacks(callbacks: Any) -> list[Any]:
-                """None: Fabric would look for other packages' in every installed distribution, half of a fit's start."""
+                """None: Fabric would look for other packages' in all installed distributions, half of a fit's start."""
                 return []
 
         logger = logging.getLogger("lightning_fabric")
