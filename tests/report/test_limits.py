@@ -46,7 +46,7 @@ def test_eight_methods(tmp_path: Path, parse: Any, monkeypatch: pytest.MonkeyPat
     methods = ["map", "bbb", "k-tied", "hwa", "swag", "sgld", "laplace", "deep-ensemble"]
     small = ["--model", "mlp", "--model-set", "hidden=[12]", "--epochs", "8", "--draws", "6"]
     out = tmp_path / "eight"
-    arguments = ["compare", "--methods", ",".join(methods), "--data", "digits", "--ood", "noise", "--batch-size", "100"]
+    arguments = ["compare", "--methods", ",".join(methods), "--data", "digits", "--ood", "noise", "--batch-size", "300"]
     assert main([*arguments, *small, "--quiet", "--out", str(out)]) == 0
     found = parse((out / "report.html").read_text(encoding="utf-8"))
     ids = {attributes.get("id") for _, attributes in found.tags}
