@@ -65,6 +65,12 @@ class Registry(Generic[PartT]):
         self._parts[_key(name)] = part
         return part
 
+    def unregister(self, part: type[PartT]) -> None:
+        """Take a name back; nothing happens if it is not this class's."""
+        name = getattr(part, "name", "")
+        if self._parts.get(_key(name)) is part:
+            del self._parts[_key(name)]
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._parts)
 
@@ -232,7 +238,7 @@ def written(registry: Registry[Any], part: Any) -> dict[str, Any]:
             f"would bring back in its place; give the class a `name` of its own and bayeswell.register it"
         )
     for key, value in settings.items():
-        if not _is_plain(value):
+        if not is_plain(value):
             raise SettingError(
                 f"{registry.axis} '{name}' cannot be written to a file: its setting '{key}' is a {kind_of(value)}; "
                 "write a class of your own whose settings are numbers and words, and bayeswell.register it"
@@ -240,9 +246,10 @@ def written(registry: Registry[Any], part: Any) -> dict[str, Any]:
     return settings
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
+    """Whether a setting is numbers, words, and lists and mappings of them: what a file can hold."""
     if isinstance(value, Mapping):
-        return all(isinstance(key, str) and _is_plain(inner) for key, inner in value.items())
+        return all(isinstance(key, str) and is_plain(inner) for key, inner in value.items())
     if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
+        return all(map(is_plain, value))
     return value is None or isinstance(value, bool | int | float | str)
