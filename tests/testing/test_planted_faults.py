@@ -140,6 +140,14 @@ def test_likelihoods(fault: str, check: str) -> None:
     refused(Wrong(fault), check)
 
 
+def test_likelihoods_of_several_numbers() -> None:
+    outputs = torch.randn(5, 2)
+    check_part(Wrong("none"), outputs=outputs)
+    refused(Wrong("narrow"), "likelihood_ratios_of_drawn_targets_average_to_one", outputs=outputs)
+    refused(Wrong("shifted"), "the_score_of_drawn_targets_vanishes", outputs=outputs)
+    refused(Wrong("variance"), "predictions_agree_with_the_nll", outputs=outputs)
+
+
 def test_likelihoods_of_classes() -> None:
     class Labels:
         def __init__(self, drawn: bool = True, soft: float = 1.0) -> None:
@@ -333,7 +341,7 @@ class GlobalDraws(MeanFieldPosterior):
     [
         (Weak, "draws_have_the_moments"),
         (WrongDensity, "density_is_that_of_the_draws"),
-        (WrongEntropy, "entropy_is_the_mean_of_the_density"),
+        (WrongEntropy, "entropy_is_that_of_the_density"),
         (WrongKL, "kl_is_that_of_the_draws"),
         (LostGradients, "gradients_reach_every_parameter"),
         (WeakDraws, "draws_are_networks"),
@@ -396,8 +404,8 @@ class OwnRate(torch.optim.SGD):
 
 
 class Unsaved(torch.optim.SGD):
-    def __init__(self, *args: Any, **named: Any) -> None:
-        super().__init__(*args, **named)
+    def __init__(self, params: Any, lr: float = 0.1) -> None:
+        super().__init__(params, lr=lr)
         self.count = 0
 
     @torch.no_grad()
@@ -415,6 +423,7 @@ class Unsaved(torch.optim.SGD):
         (Uphill, "first_step_goes_downhill"),
         (DecaysAll, "leaves_what_has_no_gradient"),
         (OwnRate, "rates_of_groups_count"),
+        (torch.optim.Rprop, "rates_of_groups_count"),  # it reads lr once, so that no schedule reaches it
         (Unsaved, "goes_on_bit_for_bit"),
     ],
 )

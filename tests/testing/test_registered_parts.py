@@ -13,7 +13,7 @@ from bayeswell.methods.registering import REGISTRIES
 from bayeswell.posteriors import Empirical
 from bayeswell.samplers import PSGLD, SGHMC, SGLD, CyclicalSGLD
 from bayeswell.testing import Report, check_part
-from bayeswell.testing.axes import AXES, registries
+from bayeswell.testing.axes import AXES, axis_of, registries
 
 NAMES = [(axis, name) for axis in AXES for registry in registries(axis) for name in registry]
 
@@ -62,6 +62,15 @@ def test_other_settings_pass(axis: str, part: Any) -> None:
     check_part(part, axis)
 
 
+def test_targets_of_several_numbers_are_checked_too() -> None:
+    part, outputs = bw.Gaussian("per_output", (0.3, 0.7)), torch.randn(5, 2)
+    report = check_part(part, outputs=outputs)
+    assert {"likelihood_ratios_of_drawn_targets_average_to_one", "predictions_agree_with_the_nll"} <= set(report.passed)
+    assert "2 numbers" in report.left_out["nll_is_normalised"]
+    report = check_part("bernoulli", "likelihood", outputs=torch.randn(5, 4))
+    assert "curvature_root_is_one" in report.passed
+
+
 def test_the_axis_follows_from_the_members_or_the_name() -> None:
     found = {
         "flipout": "estimator", "gaussian": "likelihood", "kaiming": "prior", "adam": "stepper", "sgld": "stepper",
@@ -72,8 +81,6 @@ def test_the_axis_follows_from_the_members_or_the_name() -> None:
         if axis not in ("estimator", "stepper"):  # the slower ones
             assert check_part(name).axis == axis
         if axis != "kl_weight":
-            from bayeswell.testing.axes import axis_of
-
             assert axis_of(made, None) == axis
 
 

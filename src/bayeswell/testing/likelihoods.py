@@ -15,6 +15,9 @@ from .problems import normal
 from .report import Omitted, PartError, Suite, require, require_close, require_mean, require_same
 from .targets import COPIES, Case
 
+_AWAY = 0.2
+"""How far from the outputs those of a likelihood ratio are."""
+
 
 def nll_is_one_number_an_example(case: Case) -> None:
     """(S,), and each is its example's own: another order or fewer examples change nothing else."""
@@ -72,6 +75,15 @@ def the_score_of_drawn_targets_vanishes(case: Case) -> None:
     require_mean("the score at drawn targets", _by_copy(score, case), torch.zeros(case.outputs.numel()))
 
 
+def likelihood_ratios_of_drawn_targets_average_to_one(case: Case) -> None:
+    """E[p(y given f') / p(y given f)] = 1 over targets drawn given f: also where a target is several numbers."""
+    many, drawn = case.sampled(make_generator(9))
+    with torch.no_grad():
+        away = _AWAY * normal(*case.outputs.shape, seed=10).sign().repeat_interleave(COPIES, 0)
+        ratios = (case.part.nll(many, drawn) - case.part.nll(many + away, drawn)).exp()
+    require_mean("a likelihood ratio at drawn targets", _by_copy(ratios, case), torch.ones(len(case.outputs)))
+
+
 def the_generator_decides(case: Case) -> None:
     """The same generator gives the same targets, without gradient; the global one is left alone."""
     if not hasattr(case.part, "sample_targets"):
@@ -112,6 +124,12 @@ def predictions_agree_with_the_nll(case: Case) -> None:
     elif hasattr(form, "mean_and_variance"):
         with torch.no_grad():
             mean, variance = form.mean_and_variance(case.outputs)
+        if case.targets[0].numel() > 1:
+            _, drawn = case.sampled(make_generator(11))
+            drawn = _by_copy(drawn, case)
+            require_mean("a drawn target, against its mean,", drawn, mean)
+            require_mean("its squared distance from the mean", (drawn - mean.flatten()).square(), variance)
+            return
         for example in range(3):
             law = case.law(example)
             _require_moments(law, float(mean[example].flatten()[0]), float(variance[example].flatten()[0]))
@@ -159,6 +177,7 @@ _CHECKS = (
     nll_is_normalised,
     samples_as_the_nll_says,
     the_score_of_drawn_targets_vanishes,
+    likelihood_ratios_of_drawn_targets_average_to_one,
     the_generator_decides,
     curvature_root_is_one,
     predictions_agree_with_the_nll,
