@@ -219,6 +219,17 @@ def test_likelihoods() -> None:
     trained("map", CountsNLL(), counts=True)
 
 
+def test_a_likelihood_of_classes_by_its_nll_alone() -> None:
+    class Labels:
+        def nll(self, outputs: Tensor, targets: Tensor) -> Tensor:
+            return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    assert "nll_is_normalised" in check_part(Labels()).passed
+    x, _ = data()
+    result = bw.fit(nn.Linear(3, 4), (x, x.argmax(1)), "bbb", Labels(), epochs=2)
+    assert result.histories[0].epochs[-1].nll < result.histories[0].epochs[0].nll
+
+
 def test_a_function_that_returns_a_distribution() -> None:
     report = check_part(lambda f: Poisson(f.exp()), "likelihood")
     assert {"samples_as_the_nll_says", "predictions_agree_with_the_nll"} <= set(report.passed)

@@ -336,6 +336,13 @@ class GlobalDraws(MeanFieldPosterior):
         return super().draws(count, None)
 
 
+class DrawsWithGradients(MeanFieldPosterior):
+    def draws(self, count: int, generator: Any) -> Any:
+        for _ in range(count):
+            noise = torch.randn(self.mean.shape, generator=generator, dtype=self.mean.dtype)
+            yield self.layout.unflatten(self.mean + self.std_vector() * noise)
+
+
 @pytest.mark.parametrize(
     ("family", "check"),
     [
@@ -346,6 +353,7 @@ class GlobalDraws(MeanFieldPosterior):
         (LostGradients, "gradients_reach_every_parameter"),
         (WeakDraws, "draws_are_networks"),
         (GlobalDraws, "draws_are_networks"),
+        (DrawsWithGradients, "draws_are_networks"),
     ],
 )
 def test_posteriors(family: Any, check: str) -> None:
@@ -445,40 +453,43 @@ def test_steppers_that_go_further_than_they_say() -> None:
 class Sampler(torch.optim.SGD):
     """SGLD with one fault: the noise is too weak, or not from the generator."""
 
-    def __init__(self, groups: Any, lr: float, size: int, generator: Any, scale: float = 1.0) -> None:
+    def __init__(self, groups: Any, lr: float, size: int, generator: Any, scale: float, everywhere: bool) -> None:
         super().__init__(groups, lr=lr)
         self.size, self.generator, self.scale = size, generator, scale
+        self.everywhere = everywhere
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
         super().step(closure)
         for group in self.param_groups:
             for p in group["params"]:
-                if p.grad is not None:
+                if p.grad is not None and (self.everywhere or group.get("noise", True)):
                     noise = torch.randn(p.shape, generator=self.generator, dtype=p.dtype)
                     p.add_(noise, alpha=self.scale * math.sqrt(2 * group["lr"] / self.size))
 
 
 @pytest.mark.parametrize(
-    ("scale", "lost", "check"),
+    ("scale", "fault", "check"),
     [
-        (0.8, False, "spread_is_that_of_the_target"),
-        (1.0, True, "goes_on_bit_for_bit"),
-        (0.0, False, "the_generator_decides"),
+        (0.8, "", "spread_is_that_of_the_target"),
+        (1.0, "lost generator", "goes_on_bit_for_bit"),
+        (0.0, "", "the_generator_decides"),
+        (1.0, "everywhere", "takes_no_noise_where_none_belongs"),
     ],
 )
-def test_samplers(scale: float, lost: bool, check: str) -> None:
+def test_samplers(scale: float, fault: str, check: str) -> None:
     class Part:
         lr, samples, wants = 0.05, True, frozenset({"dataset_size", "generator"})
 
-        def __init__(self, scale: float = 1.0, lost: bool = False) -> None:
-            self.scale, self.lost = scale, lost
+        def __init__(self, scale: float = 1.0, fault: str = "") -> None:
+            self.scale, self.fault = scale, fault
 
         def build(self, groups: Any, dataset_size: int, generator: Any) -> Any:
-            return Sampler(groups, self.lr, dataset_size, None if self.lost else generator, self.scale)
+            source = None if self.fault == "lost generator" else generator
+            return Sampler(groups, self.lr, dataset_size, source, self.scale, self.fault == "everywhere")
 
     check_part(Part())
-    refused(Part(scale, lost), check)
+    refused(Part(scale, fault), check)
 
 
 # Collectors

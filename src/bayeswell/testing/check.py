@@ -63,10 +63,9 @@ def check_part(part: Any, axis: str | None = None, **hints: Any) -> Report:
     left_out: dict[str, str] = {}
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings(), torch.enable_grad():
         warnings.simplefilter("ignore", BayeswellWarning)
-        label = label_of(part) if not isinstance(part, str | Mapping) else repr(part)
+        label = _label(part)
         found = _run(axis, label, "resolves", lambda: resolved(axis, part))
         passed.append("resolves")
-        label = label_of(found)
         for check in EVERY_AXIS:
             _note(axis, label, check, Subject(axis, part, found), passed, left_out)
         case = _run(axis, label, "builds", lambda: suite.make(found, **hints))
@@ -74,6 +73,13 @@ def check_part(part: Any, axis: str | None = None, **hints: Any) -> Report:
             torch.manual_seed(_SEED)
             _note(axis, label, check, case, passed, left_out)
     return Report(axis, label, tuple(passed), left_out)
+
+
+def _label(part: Any) -> str:
+    """What the part is called in messages: as it was given, not as the axis adapts it."""
+    if isinstance(part, Mapping):
+        return f"'{part.get('name')}'"
+    return f"'{part}'" if isinstance(part, str) else label_of(getattr(part, "func", part))
 
 
 def _note(axis: str, label: str, check: Check, case: Any, passed: list[str], left_out: dict[str, str]) -> None:

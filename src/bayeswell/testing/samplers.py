@@ -35,6 +35,21 @@ def the_generator_decides(case: Case) -> None:
     require(differ, "chains with different generators are the same: there is no noise, or not from the generator given")
 
 
+def takes_no_noise_where_none_belongs(case: Case) -> None:
+    """A group that carries ``noise`` False (parameters without a posterior) is moved by the gradient alone."""
+    case.only(samples=True)
+    ends = []
+    for seed in (1, 2):
+        weights = nn.Parameter(normal(8, seed=5))
+        groups = [{"params": [weights], "lr": case.part.lr, "noise": False}]
+        optimizer = build(case.part, groups, make_generator(seed), None)
+        for _ in range(STEPS):
+            weights.grad = weights.detach().clone()
+            optimizer.step()
+        ends.append(weights.detach())
+    require_same("a group with noise = False depends on the generator", ends[0], ends[1])
+
+
 def spread_is_that_of_the_target(case: Case) -> None:
     """Thousands of independent chains on a Gaussian target have its mean and, within ``tolerance``, its std."""
     case.only(samples=True)

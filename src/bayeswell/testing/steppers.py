@@ -7,7 +7,12 @@ import copy
 import torch
 
 from .report import Omitted, Suite, require, require_same
-from .samplers import says_when_it_samples, spread_is_that_of_the_target, the_generator_decides
+from .samplers import (
+    says_when_it_samples,
+    spread_is_that_of_the_target,
+    takes_no_noise_where_none_belongs,
+    the_generator_decides,
+)
 from .tracks import STEPS, Case, Track
 
 _WARM_UP = 10
@@ -92,6 +97,7 @@ _CHECKS = (
     step_bound_holds,
     says_when_it_samples,
     the_generator_decides,
+    takes_no_noise_where_none_belongs,
     spread_is_that_of_the_target,
 )
 SUITE = Suite(Case, _CHECKS, ("tolerance",))

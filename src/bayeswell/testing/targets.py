@@ -39,7 +39,7 @@ class Case:
             for value in [targets] if targets is not None else self._targets(candidate):
                 try:
                     losses = self.part.nll(candidate, value)
-                    if isinstance(losses, Tensor) and bool(losses.isfinite().all()):
+                    if isinstance(losses, Tensor) and bool(losses.isfinite().all()) and bool(losses.any()):
                         return candidate, value
                 except Exception:
                     if outputs is not None and targets is not None:
