@@ -229,7 +229,7 @@ def _fit_members(
                 run.load_state_dict(saved["run"])
                 saved = None
             elif plan.start.state is not None:
-                run.load_state_dict(plan.start.state)
+                run.load_state_dict(copy.deepcopy(plan.start.state))  # torch's optimizers would go on in the given one
             with plan.engine.watched():
                 history = train(run, validate)
             state = end_state(run) if method.members == 1 else None
