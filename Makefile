@@ -42,10 +42,10 @@ test-slow: environment-dev ## the tests marked slow, and only those
 	$(TEST_ENV) $(PY) -m pytest -n $(JOBS) --dist worksteal --durations 10 -m slow $(ARGS)
 
 # What differs from processor to processor: networks, compiled formulas, convolutions, noise, sums.
-PORTABLE ?= tests/models tests/native tests/test_native.py tests/test_convolution.py tests/test_noise.py \
-    tests/test_linear_regression.py tests/test_statistics_reestimation.py
-test-portable: environment-dev ## the tests most open to the processor, on the instruction sets of older ones
-	$(TEST_ENV) sh tools/other_processors.sh $(PY) -m pytest -n $(JOBS) --dist worksteal $(wildcard $(PORTABLE)) $(ARGS)
+PORTABLE ?= tests/models tests/native tests/layers tests/test_noise.py tests/posteriors/test_linear_regression.py \
+    tests/lifting/test_statistics_reestimation.py
+test-portable: environment-dev ## tests that the processor could change, as on older ones (PORTABLE=tests: all of them)
+	$(TEST_ENV) sh tools/other_processors.sh $(PY) -m pytest -n $(JOBS) --dist worksteal $(PORTABLE) $(ARGS)
 
 wheel-check: environment-dev ## build the wheels, with and without a compiler, and try them where only the core is installed
 	$(PY) tools/try_wheel.py $(ARGS)

@@ -34,6 +34,7 @@ LEVELS: Mapping[int, tuple[str, ...]] = {
         "lazy",
         "modes",
         "native",
+        "nested",
         "plain",
         "random",
         "registry",

@@ -25,7 +25,7 @@ class MissingExtra(SettingError, ImportError):
 
 
 class AbsentError(SettingError, AttributeError):
-    """An attribute that is not there unless it is asked for; to ``hasattr`` it is not there."""
+    """Something that this object does not have (kept samples, a prediction); ``hasattr`` says so too."""
 
 
 class CompositionError(BayeswellError, ValueError):

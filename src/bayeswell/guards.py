@@ -16,7 +16,8 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import Any
@@ -44,19 +45,23 @@ def guarded(owner: Any) -> AbstractContextManager[Any]:
 
 
 class _Process:
-    """Any number of threads together, or one alone. A thread may ask for either within either."""
+    """Any number of threads together, or one alone, in the order in which they ask.
+
+    A thread that is in may ask for either again, and need not queue for more of what it has.
+    """
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        self.together: dict[int, int] = {}  # by thread, how often it has asked
+        self.queue: deque[object] = deque()
+        self.together: dict[int, int] = {}  # by thread, how often it is in
         self.alone: int | None = None
         self.depth = 0
 
     def __enter__(self) -> None:
         me = threading.get_ident()
         with self.changed:
-            while self.alone not in (None, me):
-                self.changed.wait()
+            if self.alone != me and me not in self.together:
+                self._wait_until(lambda: self.alone is None)
             self.together[me] = self.together.get(me, 0) + 1
 
     def __exit__(
@@ -69,6 +74,18 @@ class _Process:
                 del self.together[me]
                 self.changed.notify_all()
 
+    def _wait_until(self, ready: Callable[[], bool]) -> None:
+        if not self.queue and ready():
+            return
+        ticket = object()
+        self.queue.append(ticket)
+        try:
+            while self.queue[0] is not ticket or not ready():
+                self.changed.wait()
+        finally:
+            self.queue.remove(ticket)
+            self.changed.notify_all()
+
     @contextmanager
     def by_itself(self) -> Iterator[None]:
         me = threading.get_ident()
@@ -76,8 +93,13 @@ class _Process:
             # A thread that waits computes nothing, so it need not be waited for: two that ask at once both come on.
             own = self.together.pop(me, 0)
             self.changed.notify_all()
-            while self.alone not in (None, me) or self.together:
-                self.changed.wait()
+            try:
+                if self.alone != me:
+                    self._wait_until(lambda: self.alone is None and not self.together)
+            except BaseException:  # Ctrl-C while it waits
+                if own:
+                    self.together[me] = own
+                raise
             self.alone = me
             self.depth += 1
         try:

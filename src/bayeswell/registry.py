@@ -11,6 +11,7 @@ other installed packages, through the entry-point group ``bayeswell.parts`` (an 
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +21,8 @@ from typing import Any, Generic, TypeVar
 from .errors import SettingError, nearest
 
 GROUP = "bayeswell.parts"
+GIVEN = "given"
+"""In a file: the name of a part without settings, which is given again when the file is read."""
 PartT = TypeVar("PartT")
 
 AXES: dict[str, Registry[Any]] = {}
@@ -90,16 +93,18 @@ class Registry(Generic[PartT]):
             raise SettingError(f"unknown {self.axis} '{name}'; {nearest(str(name), self._parts)}")
         return self._parts[_key(name)]
 
-    def resolve(self, choice: Any, outside: Sequence[type[Any]] = ()) -> PartT:
+    def resolve(self, choice: Any, outside: Sequence[Any] = ()) -> PartT:
         """A part from its name, from ``{"name": ..., setting: value}``, or from an object.
 
         An object is taken if it has what the axis asks for, or if it is one of the ordinary objects that the axis
-        knows how to use. ``outside`` are classes whose names count too, here and now.
+        knows how to use. ``outside`` are classes (or objects without settings) whose names count too, here and now.
         """
         if isinstance(choice, str):
             return self._build(choice, {}, outside)
         if isinstance(choice, Mapping):
             settings = dict(choice)
+            if GIVEN in settings:
+                return self._given(settings[GIVEN], outside)
             if "name" not in settings:
                 raise SettingError(f"{self.axis}: a mapping needs the key 'name'; it has {sorted(settings)}")
             return self._build(settings.pop("name"), settings, outside)
@@ -123,6 +128,13 @@ class Registry(Generic[PartT]):
         wanted = {name for kind in self._protocol.__mro__[:-1] for name in vars(kind) if not name.startswith("_")}
         return part if all(hasattr(part, name) for name in wanted | {"name"}) else Completed(part, self._protocol)
 
+    def _given(self, name: Any, outside: Sequence[Any]) -> PartT:
+        """The object that a file only names."""
+        for part in outside:
+            if kind_of(part) == name and not isinstance(part, type):
+                return self.resolve(copy.deepcopy(part))  # what is loaded into it is not loaded into the given one
+        raise SettingError(f"the {self.axis} is `{name}` of your own, which a file cannot hold")
+
     def _require_members(self, part: Any) -> None:
         missing = [member for member in self.requires if not hasattr(part, member)]
         if missing:
@@ -132,9 +144,9 @@ class Registry(Generic[PartT]):
                 f"are: {', '.join(sorted(self._parts))}"
             )
 
-    def _build(self, name: str, settings: Mapping[str, Any], outside: Sequence[type[Any]]) -> PartT:
-        named = {_key(part.name): part for part in outside if isinstance(getattr(part, "name", None), str)}
-        part = named.get(_key(name)) if isinstance(name, str) else None
+    def _build(self, name: str, settings: Mapping[str, Any], outside: Sequence[Any]) -> PartT:
+        classes = [part for part in outside if isinstance(part, type) and isinstance(getattr(part, "name", None), str)]
+        part: Any = next((one for one in classes if _key(getattr(one, "name", "")) == _key(str(name))), None)
         return self._made(self[name] if part is None else part, f"'{name}'", settings)
 
     def _made(self, part: type[PartT], label: str, settings: Mapping[str, Any]) -> PartT:
@@ -224,18 +236,26 @@ def settings_of(part: Any) -> dict[str, Any]:
 
 
 def written(registry: Registry[Any], part: Any) -> dict[str, Any]:
-    """``settings_of`` a part for a file: refused if reading it would bring back something else.
+    """A part for a file: its name and settings; of an object that has none its name, to be given again at loading.
 
-    That is so where its name belongs to another class (one derived from a registered part and not renamed), and where a
-    setting is more than numbers, words, and lists of them.
+    Refused if reading would bring back something else: where the name belongs to another class (one derived from a
+    registered part and not renamed), where a setting is more than numbers, words, and lists of them, and where there is
+    no name at all (a lambda).
     """
-    settings = settings_of(part)
     own = part.part if isinstance(part, Completed) else part
+    if not isinstance(getattr(own, "name", None), str) or not dataclasses.is_dataclass(own):
+        if not kind_of(own).isidentifier():
+            raise SettingError(
+                f"{registry.axis} {kind_of(own)} has no name by which a file could call it; write it as `def` or as a "
+                "class, and give it to load(path, parts=[...]) again, or bayeswell.register it"
+            )
+        return {GIVEN: kind_of(own)}
+    settings = settings_of(own)
     name = settings["name"]
     if registry.knows(name) and registry[name] is not type(own):
         raise SettingError(
             f"{registry.axis} {kind_of(own)} goes by the name '{name}' of {registry[name].__name__}, which a file "
-            f"would bring back in its place; give the class a `name` of its own and bayeswell.register it"
+            "would bring back in its place; give the class a `name` of its own and bayeswell.register it"
         )
     for key, value in settings.items():
         if not is_plain(value):

@@ -29,6 +29,7 @@ COMMANDS = (
     "report",
     "sweep",
     "methods",
+    "parts",
     "models",
     "data",
     "lr-range",

@@ -153,3 +153,25 @@ def test_who_is_alone() -> None:
 
     in_threads([task] * 5)
     assert next(counter) == 5 * 10 * 5
+
+
+def test_who_asks_to_be_alone_comes_on_though_others_never_leave_together() -> None:
+    """And the others too, though one asks to be alone again and again."""
+    served = threading.Event()
+
+    def stay() -> int:
+        count = 0
+        while not served.is_set():
+            with together():
+                time.sleep(0.002)
+            count += 1
+        return count
+
+    def ask() -> None:
+        for _ in range(5):
+            with alone():
+                time.sleep(0.001)
+        served.set()
+
+    counts = in_threads([stay, stay, stay, ask])
+    assert all(count > 0 for count in counts[:3])

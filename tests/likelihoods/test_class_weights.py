@@ -201,6 +201,14 @@ def test_a_label_that_is_a_class_can_be_ignored() -> None:
     assert losses[1] > 0
 
 
+def test_labels_as_bytes_are_not_taken_for_an_ignored_one() -> None:
+    likelihood, labels = Categorical(ignore_index=-100), torch.tensor([156, 3], dtype=torch.uint8)
+    counted = likelihood.counted(labels)
+    assert counted is not None
+    assert counted.all()
+    assert (likelihood.nll(torch.zeros(2, 200), labels) > 5).all()
+
+
 def test_other_labels_out_of_range_are_still_refused() -> None:
     with pytest.raises(DataError, match="label -1 at index 1"):
         Categorical(ignore_index=-100).check(torch.tensor([-100, -1, 2]), PLACES)

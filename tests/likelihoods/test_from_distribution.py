@@ -231,8 +231,9 @@ def test_parameters_that_torch_refuses_are_one_line() -> None:
 def test_what_is_no_likelihood_is_refused() -> None:
     with pytest.raises(SettingError, match="lacks `nll`"):
         LIKELIHOODS.resolve(object())
-    with pytest.raises(SettingError, match="lacks `nll`"):
-        LIKELIHOODS.resolve(distributions.Poisson)
+    for choice in (distributions.Poisson, distributions.Poisson(2.0)):
+        with pytest.raises(SettingError, match=r"likelihood = Poisson.*lambda outputs: Poisson"):
+            LIKELIHOODS.resolve(choice)
 
 
 def test_copies_and_pickles() -> None:

@@ -77,7 +77,7 @@ def test_cyclical_sgld_has_the_variance_of_its_own_schedule() -> None:
     cycles are narrower than the posterior. The mean square of the draws has variance 2 mean(C^2), C their covariance:
     it is compared with a chi-square of that mean and variance, rate 1e-4 in all.
     """
-    epochs, cycles, chains, lr, count = 1600, 50, 2, 0.3, len(LINEAR.y)
+    epochs, cycles, chains, lr, count = 800, 50, 2, 0.3, len(LINEAR.y)
     length = epochs // cycles
     bank = {"name": "bank", "burn_in": 10 * length, "thinning": 1, "max_draws": epochs}
     stepper = {"name": "cyclical_sgld", "lr": lr, "cycles": cycles}

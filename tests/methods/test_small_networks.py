@@ -28,13 +28,13 @@ def network_fit(problem: Problem, method: str, **settings: Any) -> Result:
 
 
 def test_sghmc_comes_nearer_to_nuts_than_map_on_a_classifier() -> None:
-    """Half of MAP's total variation, or less. Measured: MAP 0.071, SGHMC 0.013 to 0.021 over four seeds."""
+    """Half of MAP's total variation, or less. Measured: MAP 0.071, SGHMC 0.023 with both of two seeds."""
     reference = read_reference("classification")
     inputs, truth = torch.from_numpy(reference.problem.test_inputs).float(), torch.from_numpy(reference.mean)
-    point = network_fit(reference.problem, "map", epochs=1500, stepper={"name": "adam", "lr": 0.01})
+    point = network_fit(reference.problem, "map", epochs=500, stepper={"name": "adam", "lr": 0.03})
     stepper = {"name": "sghmc", "lr": 0.1, "momentum": 0.97}
     bank = {"name": "bank", "burn_in": 800, "max_draws": 400}
-    chain = network_fit(reference.problem, "sghmc", epochs=3000, stepper=stepper, collector=bank)
+    chain = network_fit(reference.problem, "sghmc", epochs=2200, stepper=stepper, collector=bank)
     certain, drawn = (result.predict(inputs, draws=400).probabilities for result in (point, chain))
     assert agreement(drawn, truth) >= agreement(certain, truth) > 0.9
     assert total_variation(drawn, truth) < 0.5 * total_variation(certain, truth)

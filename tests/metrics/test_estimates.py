@@ -103,3 +103,11 @@ def test_an_estimate_is_a_number() -> None:
     assert found == 0.41234
     assert found != Estimate(0.41234, None)
     assert {found: "a"}[0.41234] == "a"  # type: ignore[index]
+
+
+def test_a_mean_score_is_the_mean_of_its_examples_and_goes_to_another_process() -> None:
+    p, y = random_probabilities(50, 3), torch.arange(50) % 3
+    for score in (metrics.accuracy, metrics.nll, metrics.brier):
+        assert score(p, y) == metrics.estimate_mean(score.of_examples(p, y))
+        assert pickle.loads(pickle.dumps(score)) is score
+        assert score.__doc__

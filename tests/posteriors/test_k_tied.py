@@ -387,7 +387,7 @@ def test_impossible_settings_are_refused(settings: dict[str, Any], named: str) -
 
 
 def test_impossible_ties_are_refused() -> None:
-    with pytest.raises(bw.SettingError, match=r"rank = 6 exceeds the smaller side \(4\)"):
+    with pytest.warns(bw.BayeswellWarning, match=r"rank = 6 exceeds the smaller side \(4\)"):
         bw.bayesian(nn.Linear(5, 4), bw.KTied(6))
     with pytest.raises(bw.SettingError, match=r"tie = .dense.*weight"):
         bw.bayesian(nn.Linear(5, 4), bw.KTied(2, tie="dense*"))

@@ -17,7 +17,7 @@ import bayeswell as bw
 from bayeswell.errors import CompositionError, NetworkError, SettingError
 from bayeswell.lifting import with_drawn_dropout
 from bayeswell.likelihoods import Categorical, Gaussian
-from bayeswell.methods import METHODS, find_method
+from bayeswell.methods import METHODS, find_method, resolve
 from bayeswell.posteriors import Empirical, EmpiricalPosterior
 from bayeswell.predictive import expected_nll, predict
 from bayeswell.random import make_generator
@@ -291,9 +291,9 @@ class NoCentre(nn.Module):
          ["'linearized'", "did you mean 'linearised'"]),
         (lambda: bw.bayesian(tanh_net(), prediction="drawn"), SettingError, ["'drawn'", "sampled", "linearised"]),
         (lambda: find_method("laplace").changed(prediction="sample"), SettingError, ["laplace", "'sample'", "sampled"]),
-        (lambda: find_method("laplace").changed(members=3), CompositionError,
+        (lambda: resolve(find_method("laplace").changed(members=3)), CompositionError,
          ["laplace", "linearised", "members = 3", "'sampled'"]),
-        (lambda: find_method("sgld").changed(prediction="linearised"), CompositionError,
+        (lambda: resolve(find_method("sgld").changed(prediction="linearised")), CompositionError,
          ["sgld", "linearised", "'bank'", "'sampled'"]),
     ],
 )  # fmt: skip

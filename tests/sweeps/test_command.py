@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import bayeswell
 from bayeswell.cli import main
 from bayeswell.experiments import Experiment, load_problem
+from bayeswell.sweeps import run_sweep
 from bayeswell.sweeps.toml import to_toml
 
 SMALL = ("sweep", "-d", "wine", "-m", "bbb", "-e", "2", "--draws", "10", "--sampler", "random")
@@ -95,6 +96,17 @@ def test_what_cannot_be_done_is_said_in_one_line_before_any_work(
     assert said in shown
     assert shown.count("\n") == 1
     assert not (tmp_path / "s").exists()
+
+
+def test_the_sweep_of_a_program_is_not_joined_by_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_sweep(lambda settings, folder: float(settings["x"]), {"x": "0.0:1.0"}, tmp_path / "s", trials=1)
+    capsys.readouterr()
+    assert main(["sweep", "--join", str(tmp_path / "s")]) == 2
+    said = capsys.readouterr().err
+    assert "program of its own" in said
+    assert said.count("\n") == 1
 
 
 def test_help_shows_how_ranges_are_written(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -21,6 +22,8 @@ from bayeswell.posteriors.mean_field import MeanFieldPosterior
 from bayeswell.priors.normal import GaussianDensity
 from bayeswell.samplers import SGLD
 from bayeswell.testing import PartError, check_part
+from bayeswell.testing.check import _SUITES
+from bayeswell.testing.general import EVERY_AXIS
 from bayeswell.types import ExpectedNLL, Progress
 
 
@@ -82,6 +85,38 @@ def test_priors(density: Any, check: str) -> None:
     refused(Planted(), check)
 
 
+@dataclass(frozen=True)
+class StaysAtZero(bw.Normal):
+    """Forgets its centre."""
+
+    name: ClassVar[str] = "stays_at_zero"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "centre", "zero")
+
+
+class OneAtATime:
+    analytic = False
+    std = staticmethod(GaussianDensity.std)
+
+    @staticmethod
+    def log_prob(weights: Tensor, std: Tensor) -> Tensor:
+        assert weights.dim() == 1, "one draw at a time"
+        return GaussianDensity.log_prob(weights, std)
+
+
+class DrawByDraw:
+    density = OneAtATime
+
+    def parameters(self, site: Any) -> tuple[float, ...]:
+        return (0.3,)
+
+
+def test_priors_that_do_not_move_or_train() -> None:
+    refused(StaysAtZero(0.3), "centre_moves_it")
+    refused(DrawByDraw(), "trains_in_an_elbo")
+
+
 # Likelihoods
 
 
@@ -117,6 +152,10 @@ class Wrong:
         signs = 2.0 * torch.randint(0, 2, outputs.shape, generator=generator) - 1
         return signs.to(outputs) / (0.25 if self.fault == "root" else 0.5)
 
+    def check(self, targets: Tensor, outputs: Tensor) -> None:
+        if self.fault != "trusting" and not bool(targets.isfinite().all()):
+            raise bw.DataError("targets must be finite")
+
     def mean_and_variance(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         return outputs, torch.full_like(outputs, 0.5 if self.fault == "variance" else 0.25)
 
@@ -133,6 +172,7 @@ class Wrong:
         ("global", "the_generator_decides"),
         ("root", "curvature_root_is_one"),
         ("variance", "predictions_agree_with_the_nll"),
+        ("trusting", "check_refuses_nan"),
     ],
 )
 def test_likelihoods(fault: str, check: str) -> None:
@@ -225,9 +265,19 @@ class Summed(bw.WeightSampling):
         return ExpectedNLL(found.nll * step.examples, found.outputs)
 
 
+@dataclass(frozen=True)
+class OnlyTheModelItself(bw.WeightSampling):
+    name: ClassVar[str] = "only_the_model_itself"
+
+    def expected_nll(self, model: Any, weights: Any, step: Any) -> ExpectedNLL:
+        assert isinstance(model, bw.BayesianModule), "views of a model are models too"
+        return super().expected_nll(model, weights, step)
+
+
 @pytest.mark.parametrize(
     ("part", "check"),
     [
+        (OnlyTheModelItself(), "works_under_sharpness"),
         (WeakNoise(), "mean_is_the_expected_nll"),
         (GlobalNoise(), "is_a_number_that_the_generator_decides"),
         (LostStds(), "mean_is_the_expected_nll"),
@@ -274,6 +324,20 @@ class OtherDraws(Analytic):
         return super().__call__(posterior, prior, None if noise is None else -noise)
 
 
+class AlwaysDraws(Analytic):
+    """Draws without noise."""
+
+    name = "always_draws"
+
+    def __call__(self, posterior: Any, prior: Any, noise: Any) -> Any:
+        weights, kl = super().__call__(posterior, prior, noise)
+        return posterior.mean_vector()[None] if weights is None else weights, kl
+
+
+def test_divergences_that_draw_without_noise() -> None:
+    refused(AlwaysDraws(), "works_without_draws")
+
+
 @pytest.mark.parametrize(
     ("part", "check"),
     [(Doubled(), "mean_is_the_kl"), (Detached(), "mean_is_the_kl"), (OtherDraws(), "draws_are_those_of_the_noise")],
@@ -307,6 +371,16 @@ class WrongDensity(MeanFieldPosterior):
         return -0.5 * ((weights - self.mean).square() / std).sum(-1) - log_std_sum
 
 
+class WithoutNormaliser(MeanFieldPosterior):
+    def forward(self, weights: Tensor) -> Tensor:
+        return super().forward(weights) + 0.5 * self.layout.size * math.log(2 * math.pi)
+
+
+class FromZero(MeanFieldPosterior):
+    def __init__(self, layout: Any, means: Tensor, stds: Tensor) -> None:
+        super().__init__(layout, torch.zeros_like(means), stds)
+
+
 class LostGradients(MeanFieldPosterior):
     def sample(self, noise: Tensor) -> Tensor:
         return self.mean + self.std_vector().detach() * noise
@@ -319,6 +393,9 @@ class Forgetful(MeanFieldPosterior):
 
     def std_vector(self) -> Tensor:
         return self.scale * super().std_vector()
+
+    def variance_vector(self) -> Tensor:
+        return self.std_vector().square()
 
     def sample(self, noise: Tensor) -> Tensor:
         return self.mean + self.std_vector() * noise
@@ -346,7 +423,9 @@ class DrawsWithGradients(MeanFieldPosterior):
 @pytest.mark.parametrize(
     ("family", "check"),
     [
+        (FromZero, "starts_at_the_means"),
         (Weak, "draws_have_the_moments"),
+        (WithoutNormaliser, "density_is_gaussian"),
         (WrongDensity, "density_is_that_of_the_draws"),
         (WrongEntropy, "entropy_is_that_of_the_density"),
         (WrongKL, "kl_is_that_of_the_draws"),
@@ -368,7 +447,7 @@ def test_posteriors(family: Any, check: str) -> None:
 
 def test_posteriors_whose_state_is_not_saved() -> None:
     class Planted:
-        provides = bw.MeanField().provides
+        provides = frozenset({"weight_sample"})
         built = 0
 
         def build(self, layout: Any, prior: Any, means: Tensor) -> Any:
@@ -377,8 +456,7 @@ def test_posteriors_whose_state_is_not_saved() -> None:
             made.scale = 1.0 / self.built  # a number that decides the stds and is no part of the state
             return made
 
-    with pytest.raises(PartError):
-        check_part(Planted())
+    refused(Planted(), "state_round_trip")
 
 
 # Steppers
@@ -450,6 +528,19 @@ def test_steppers_that_go_further_than_they_say() -> None:
     refused(Bold(), "step_bound_holds")
 
 
+def test_steppers_that_do_not_say_when_they_sample() -> None:
+    @dataclass(frozen=True)
+    class Vague(SGLD):
+        """Counts where it should say yes or no."""
+
+        name: ClassVar[str] = "vague"
+
+        def sampling(self, at: Progress) -> Any:
+            return at.step
+
+    refused(Vague(), "says_when_it_samples")
+
+
 class Sampler(torch.optim.SGD):
     """SGLD with one fault: the noise is too weak, or not from the generator."""
 
@@ -503,12 +594,18 @@ class Lazy:
 
     def observe(self, model: Any, at: Progress) -> None:
         self.inner.observe(model, at)
+        self.first = getattr(self, "first", model.posterior.mean_vector().detach().clone())
 
     def result(self) -> Any:
         part, posterior = self.inner.result()
         if self.fault == "shrunk":
             with torch.no_grad():
                 posterior.mean.mul_(0.95)
+        if self.fault == "extrapolates":
+            with torch.no_grad():
+                posterior.mean.add_(posterior.mean - self.first, alpha=3.0)
+        if self.fault == "other settings":
+            part = bw.MeanField()
         return posterior if self.fault == "alone" else (part, posterior)
 
     def deterministic(self) -> Mapping[str, Tensor]:
@@ -530,6 +627,8 @@ class Lazy:
         ("names", "a_constant_path_gives_that_constant"),
         ("forgets", "goes_on_bit_for_bit"),
         ("alone", "a_constant_path_gives_that_constant"),
+        ("extrapolates", "the_mean_lies_on_the_path"),
+        ("other settings", "the_result_draws_and_is_rebuilt"),
     ],
 )
 def test_collectors(fault: str, check: str) -> None:
@@ -564,7 +663,7 @@ class Moves(LaplaceApproximation):
                 model.posterior.mean.add_(0.1)
             if self.fault == "centre":
                 posterior.mean.add_(0.1)
-        return part, posterior
+        return bw.Delta() if self.fault == "other settings" else part, posterior
 
 
 @pytest.mark.parametrize(
@@ -573,6 +672,7 @@ class Moves(LaplaceApproximation):
         ("trains", "leaves_the_model_as_it_was"),
         ("centre", "the_mean_stays"),
         ("forgets N", "stds_are_those_of_the_posterior"),
+        ("other settings", "the_result_draws_and_is_rebuilt"),
     ],
 )
 def test_post_hoc(fault: str, check: str) -> None:
@@ -598,6 +698,41 @@ def test_schedules(axis: str) -> None:
 
 
 # Every axis
+
+
+@dataclass(frozen=True)
+class CopiesBadly(bw.Normal):
+    """A copy is another."""
+
+    name: ClassVar[str] = "copies_badly"
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return CopiesBadly(2 * self.std)
+
+
+@dataclass(frozen=True)
+class KeepsAFile(bw.Normal):
+    """Cannot be pickled."""
+
+    name: ClassVar[str] = "keeps_a_file"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("cannot pickle an open file")
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+
+def test_copies() -> None:
+    refused(CopiesBadly(0.3), "deep_copies")
+    refused(KeepsAFile(0.3), "pickles")
+
+
+def test_every_check_has_a_fault_that_it_refuses() -> None:
+    suites = [*_SUITES.values()]
+    names = {check.__name__ for suite in suites for check in suite.checks} | {check.__name__ for check in EVERY_AXIS}
+    planted = Path(__file__).read_text(encoding="utf-8")
+    assert [name for name in sorted(names) if f'"{name}"' not in planted] == []
 
 
 def test_names_settings_and_summaries() -> None:

@@ -70,11 +70,21 @@ def test_going_on_is_the_longer_run_bit_for_bit(method: str, settings: dict[str,
 
 def test_a_result_that_went_on_is_itself_unchanged() -> None:
     data = labelled(60)
-    first = bw.fit(net(), data, "swag", epochs=8, seed=1, batch_size=20)
+    without_statistics = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
+    first = bw.fit(without_statistics, data, "swag", epochs=8, seed=1, batch_size=20)
     before = {name: value.clone() for name, value in first.model.state_dict().items()}
     bw.fit(first, data, epochs=2, seed=1, batch_size=20)
     bw.fit(first.model, data, "map", "categorical", epochs=1)
     assert all(torch.equal(before[name], value) for name, value in first.model.state_dict().items())
+
+
+@pytest.mark.parametrize("method", ["bbb", "swag", "sghmc"])
+def test_going_on_twice_from_one_result_is_the_same(method: str) -> None:
+    """Nothing that the first time changes in place (moments, averages, draws) belongs to the result."""
+    data = labelled(60)
+    first = bw.fit(net(), data, method, epochs=8, batch_size=20)
+    once, again = (bw.fit(first, data, epochs=2, batch_size=20).model.state_dict() for _ in range(2))
+    assert all(torch.equal(once[name], again[name]) for name in once)
 
 
 def test_sequential_bayes_is_the_posterior_of_all_data_at_once() -> None:
@@ -158,6 +168,7 @@ def test_a_model_with_a_learned_prior_is_saved(tmp_path: Path) -> None:
         (lambda data: bw.fit(net(), data, "bbb", epochs=1, prior="posterior"), ["prior = 'posterior'", "fit(result"]),
         (lambda data: bw.fit(bw.fit(net(), data, "map", epochs=1), data, prior="posterior"), ["delta", "density"]),
         (lambda data: bw.fit(bw.bayesian(net()), data), ["which method"]),
+        (lambda data: bw.fit(bw.fit(net(), data, "swag", epochs=8).model, data, "map", "categorical"), ["bank"]),
         (lambda data: bw.fit(bw.bayesian(net()), data, "bbb"), ["which likelihood"]),
         (lambda data: bw.fit(bw.fit(net(), data, "deep-ensemble", epochs=1, members=2), data), ["members = 2"]),
     ],
@@ -168,3 +179,16 @@ def test_what_cannot_go_on_is_refused(change: Any, words: list[str]) -> None:
     assert "\n" not in str(caught.value)
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["learned", "centred"])
+def test_the_kl_by_layer_knows_the_prior(kind: str) -> None:
+    """The sum over layers is the KL of the whole, wherever the prior is centred."""
+    x, y = labelled(50)
+    prior: Any = bw.Normal(0.4, centre="network")
+    result = bw.fit(net(), (x, y), "bbb", epochs=3, prior=prior)
+    if kind == "learned":
+        result = bw.fit(result, (x, y), epochs=3, prior="posterior")
+    report = bw.diagnostics.layer_report(result.model)
+    _, kl = result.model.posterior.sample_and_kl(None, result.model.prior)
+    assert report.kl == pytest.approx(kl.item(), rel=1e-4)

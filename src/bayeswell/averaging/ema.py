@@ -30,7 +30,8 @@ class EMA(CollectorPart):
     Give ``decay`` = b for each snapshot, or ``half_life``, the steps in which the weight of a snapshot falls to a half
     (b = 2^(-cycle / half_life)); by default a twentieth of the planned steps, since a good length goes with that of
     training (Karras et al. 2024, section 3). ``start`` is the fraction of the planned steps after which snapshots
-    begin, ``cycle`` the steps from one to the next. Stds of the model, if any, are dropped, as in ``swa``.
+    begin, ``cycle`` the steps from one to the next: a snapshot reads all weights, so rarer ones are cheaper. Stds of
+    the model, if any, are dropped, as in ``swa``.
     """
 
     decay: float | None = None

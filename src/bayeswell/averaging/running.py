@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DivergenceError, SettingError
+from ..finite import all_finite
 from ..types import BayesianModel, Progress
 
 MIN_VARIANCE = 1e-30
@@ -30,7 +31,7 @@ def widened(values: Tensor) -> Tensor:
 
 def require_finite(owner: str, what: str, values: Tensor, at: Progress) -> None:
     """Refuse a snapshot that would spoil all that were taken before."""
-    if not bool(values.isfinite().all()):
+    if not all_finite([values]):
         raise DivergenceError(
             f"{owner}: {what} after step {at.step} hold NaN or inf; that snapshot is refused, those before it are kept"
         )

@@ -39,10 +39,12 @@ def experiment_from(given: Mapping[str, Any], extra: Sequence[str] = ()) -> tupl
     ``given`` as ``with_settings`` gives it: None where nothing was said.
     """
     from ..experiments import Experiment, read_config
+    from ..experiments.config_parsing import lr_to_stepper
 
     config = given.get("config")
     record = {} if config is None else read_config(config, [*SETTINGS, *extra])
     others = {key: record.pop(key) for key in extra if key in record}
+    record |= {"method": lr_to_stepper(record["method"])} if "method" in record else {}
     for name, setting in SETTINGS.items():
         value = given.get(name)
         if setting.settings is not None:
@@ -61,7 +63,10 @@ def with_choice(
 
     name, chosen = setting.name, given.get(setting.name)
     found = dict(record) if chosen is None else merged(record, {name: {"name": chosen}})
-    own = parse_settings(given.get(f"{name}_set") or [], setting.settings_option)
+    pairs = given.get(f"{name}_set") or []
+    if name == "method":  # the stepper's, under which it is merged with what the file says
+        pairs = [f"stepper.{pair}" if pair.partition("=")[0].strip() == "lr" else pair for pair in pairs]
+    own = parse_settings(pairs, setting.settings_option)
     if own and found.get(name) is None:
         if default is None:
             raise SettingError(f"{setting.settings_option}: say which {name} with {setting.option}")

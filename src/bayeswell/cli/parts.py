@@ -22,10 +22,6 @@ EXAMPLES = (
     "  bayeswell parts stepper",
     "  bayeswell parts --json",
 )
-ELSEWHERE = ("model", "data_set")
-"""Axes with a command of their own."""
-KEYS = {"optimizer": "stepper", "sampler": "stepper", "averaging": "collector"}
-"""What a method calls an axis, where it is not by its own name."""
 
 
 @command("parts", HELP, EXAMPLES)
@@ -34,27 +30,29 @@ def parts(
     json: Json = False,
 ) -> None:
     """List the parts."""
-    from .. import methods  # noqa: F401  # the room that sees all parts: every axis is there now
-    from ..registry import AXES
+    from ..methods.registering import REGISTRIES
+    from ..optimizers import OPTIMIZERS
+    from ..samplers import SAMPLERS
 
     wanted = None if kind is None else kind.replace("-", "_").lower()
+    axes = [
+        (axis, registry) for axis, registry in REGISTRIES.items() if axis != "model"
+    ]  # `bayeswell models` has those
+    axes += [("stepper", OPTIMIZERS), ("stepper", SAMPLERS)]
     records = [
-        {"axis": axis, "key": KEYS.get(axis, axis), "name": name, "summary": summary, "paper": paper,
-         "settings": defaults_of(registry[name])}
-        for axis, registry in sorted(AXES.items())
-        if axis not in ELSEWHERE and wanted in (None, axis, KEYS.get(axis))
+        {"part": axis, "name": name, "summary": summary, "paper": paper, "settings": defaults_of(registry[name])}
+        for axis, registry in axes
+        if wanted in (None, axis)
         for name, (summary, paper) in registry.summaries().items()
-    ]  # fmt: skip
+    ]
     if not records:
-        raise SettingError(
-            f"there are no parts '{kind}'; {nearest(str(wanted), {*AXES, *KEYS.values()} - {*ELSEWHERE})}"
-        )
+        raise SettingError(f"there are no parts '{kind}'; {nearest(str(wanted), {axis for axis, _ in axes})}")
     if json:
         show_json(records)
         return
     table = new_table("part", "name", "what it is", "settings", "paper", wraps=("what it is", "settings", "paper"))
     for record in records:
-        cells = (record["key"], record["name"], record["summary"], in_words(record["settings"]), record["paper"])
+        cells = (record["part"], record["name"], record["summary"], in_words(record["settings"]), record["paper"])
         table.add_row(*map(plain, cells))
     show(table)
 

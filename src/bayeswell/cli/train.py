@@ -37,8 +37,13 @@ TRAIN_EXAMPLES = (
 )
 RESUME_HELP = """Go on with a run that was stopped, exactly as if it had never been, from its folder alone.
 
-A finished run is left as it is, and its result is shown."""
-RESUME_EXAMPLES = ("[bold]Example[/bold]", "  bayeswell resume runs/mnist")
+A finished run is left as it is, and its result is shown; with [bold]--epochs[/bold] it goes on until it has had as
+many."""
+RESUME_EXAMPLES = (
+    "[bold]Examples[/bold]",
+    "  bayeswell resume runs/mnist",
+    "  bayeswell resume runs/mnist --epochs 40",
+)
 
 Csv = Annotated[bool, typer.Option("--csv", help="Also write metrics.csv.", rich_help_panel=RUN)]
 Tensorboard = Annotated[
@@ -96,6 +101,10 @@ def train(
 @command("resume", RESUME_HELP, RESUME_EXAMPLES)
 def resume(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of the run.", show_default=False)],
+    epochs: Annotated[
+        int | None,
+        typer.Option("--epochs", "-e", help="Train on to so many epochs in all.", show_default="as it was begun"),
+    ] = None,
     force: Force = False,
     checkpoint_steps: CheckpointSteps = None,
     threads: Threads = None,
@@ -107,8 +116,8 @@ def resume(
     """Go on with a run that was stopped."""
     from ..experiments import experiment_of, finished_result, resume_run
 
-    experiment_of(run)  # first of all: is there a run?
-    done = finished_result(run)
+    begun = experiment_of(run)  # first of all: is there a run?
+    done = finished_result(run) if epochs in (None, begun.epochs) else None
     if done is not None:
         if not json:
             typer.echo(f"the run in {run} is finished; there is nothing left to do")
@@ -116,7 +125,7 @@ def resume(
         return
     use_threads(threads)
     record = resume_run(
-        run, force=force, checkpoint_steps=checkpoint_steps,
+        run, epochs=epochs, force=force, checkpoint_steps=checkpoint_steps,
         loggers=_loggers(run, csv, tensorboard), progress=not quiet,
     )  # fmt: skip
     _show(record, run, json)

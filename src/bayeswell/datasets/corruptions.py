@@ -185,19 +185,11 @@ def _elastic(images: Tensor, level: int, generator: torch.Generator) -> Tensor:
 
 
 CORRUPTIONS: Mapping[str, Callable[[Tensor, int, torch.Generator], Tensor]] = {
-    "gaussian_noise": _gaussian_noise,
-    "shot_noise": _shot_noise,
-    "impulse_noise": _impulse_noise,
-    "gaussian_blur": _gaussian_blur,
-    "motion_blur": _motion_blur,
-    "zoom_blur": _zoom_blur,
-    "fog": _fog,
-    "snow": _snow,
-    "brightness": _brightness,
-    "contrast": _contrast,
-    "pixelate": _pixelate,
-    "jpeg": _jpeg,
-    "elastic": _elastic,
+    act.__name__.removeprefix("_"): act
+    for act in (
+        *(_gaussian_noise, _shot_noise, _impulse_noise, _gaussian_blur, _motion_blur, _zoom_blur, _fog, _snow),
+        *(_brightness, _contrast, _pixelate, _jpeg, _elastic),
+    )
 }
 """By name: images in [0, 1], severity from 0, generator -> images that may leave [0, 1]."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -71,20 +71,13 @@ class Csv:
             raise SettingError(f"csv: delimiter = {self.delimiter!r}; it must be one character, or 'tab'")
 
     def read(self, folder: Path | None) -> Raw:
-        names, inputs, cells = self._table(self.path)
-        if not self.test_path:
-            targets, classes = targets_of(cells, self.task, self.path, varied=self.test_share < 1)
-            return self._named(_split(Path(self.path).stem, "table", inputs, targets, classes, self), names)
-        test_names, test_inputs, test_cells = self._table(self.test_path)
-        if test_names != names:
-            raise DataError(f"{self.test_path}: its columns are {test_names}; those of {self.path} are {names}")
-        count = len(cells)
-        targets, classes = targets_of(np.concatenate([cells, test_cells]), self.task, self.path)
-        pairs = (inputs, targets[:count]), (test_inputs, targets[count:])
-        return self._named(_given(Path(self.path).stem, "table", *pairs, classes, self.path), names)
-
-    def _named(self, raw: Raw, names: list[str]) -> Raw:
-        """The examples with the names of their columns, the target's last, if the file has any."""
+        names, *train = self._table(self.path)
+        test = None
+        if self.test_path:
+            test_names, *test = self._table(self.test_path)
+            if test_names != names:
+                raise DataError(f"{self.test_path}: its columns are {test_names}; those of {self.path} are {names}")
+        raw = _assembled(self, "table", train, test)
         return replace(raw, columns=tuple(names[:-1]), target_name=names[-1]) if self.header else raw
 
     def _table(self, path: str) -> tuple[list[str], Tensor, Array]:
@@ -178,25 +171,27 @@ class Npz:
                 raise DataError(f"{self.path}: there is no array '{needed}'; it holds {', '.join(sorted(arrays))}")
         if ("x_test" in arrays) != ("y_test" in arrays):
             raise DataError(f"{self.path}: x_test and y_test come together; one of them is missing")
-        kind, inputs = _inputs_of(arrays["x"], f"{self.path}: array 'x'")
-        _same_length(self.path, "x", arrays["x"], "y", arrays["y"])
+        kind, train = self._examples(arrays, "x", "y")
         if "x_test" not in arrays:
-            targets, classes = targets_of(arrays["y"], self.task, self.path, varied=self.test_share < 1)
-            return _split(Path(self.path).stem, kind, inputs, targets, classes, self)
-        test_kind, test_inputs = _inputs_of(arrays["x_test"], f"{self.path}: array 'x_test'")
-        _same_length(self.path, "x_test", arrays["x_test"], "y_test", arrays["y_test"])
+            return _assembled(self, kind, train, None)
+        test_kind, test = self._examples(arrays, "x_test", "y_test")
+        inputs, test_inputs = train[0], test[0]
         if (test_kind, test_inputs.shape[1:], test_inputs.dtype) != (kind, inputs.shape[1:], inputs.dtype):
             raise DataError(
                 f"{self.path}: x has examples {tuple(inputs.shape[1:])} of {arrays['x'].dtype}, "
                 f"x_test {tuple(test_inputs.shape[1:])} of {arrays['x_test'].dtype}; they must agree"
             )
-        if arrays["y"].shape[1:] != arrays["y_test"].shape[1:]:
-            raise DataError(f"{self.path}: y has shape {arrays['y'].shape}, y_test {arrays['y_test'].shape}")
-        count = len(arrays["y"])
-        both = np.concatenate([arrays["y"], arrays["y_test"]])
-        targets, classes = targets_of(both, self.task, self.path)
-        pairs = (inputs, targets[:count]), (test_inputs, targets[count:])
-        return _given(Path(self.path).stem, kind, *pairs, classes, self.path)
+        if train[1].shape[1:] != test[1].shape[1:]:
+            raise DataError(f"{self.path}: y has shape {train[1].shape}, y_test {test[1].shape}")
+        return _assembled(self, kind, train, test)
+
+    def _examples(self, arrays: Mapping[str, Array], first: str, second: str) -> tuple[str, tuple[Tensor, Array]]:
+        x, y = arrays[first], arrays[second]
+        kind, inputs = _inputs_of(x, f"{self.path}: array '{first}'")
+        if y.ndim == 0 or len(x) != len(y):
+            shapes = f"array '{first}' has shape {x.shape}, '{second}' {y.shape}"
+            raise DataError(f"{self.path}: {shapes}; both must have n examples")
+        return kind, (inputs, y)
 
 
 @dataclass(frozen=True)
@@ -375,6 +370,17 @@ def _check_own(owner: str, path: str, task: str, test_share: float, split: int) 
     check_seed(owner, split)
 
 
+def _assembled(part: Csv | Npz, kind: str, train: Sequence[Any], test: Sequence[Any] | None) -> Raw:
+    """Examples from inputs and what stands for their targets, which both parts are needed to tell."""
+    name = Path(part.path).stem
+    if test is None:
+        targets, classes = targets_of(train[1], part.task, part.path, varied=part.test_share < 1)
+        return _split(name, kind, train[0], targets, classes, part)
+    targets, classes = targets_of(np.concatenate([train[1], test[1]]), part.task, part.path)
+    count = len(train[1])
+    return _given(name, kind, (train[0], targets[:count]), (test[0], targets[count:]), classes, part.path)
+
+
 def _split(
     name: str, kind: str, inputs: Tensor, targets: Tensor, classes: tuple[str, ...] | None, part: Csv | Npz | Images
 ) -> Raw:
@@ -395,11 +401,6 @@ def _given(name: str, kind: str, train: Pair, test: Pair, classes: tuple[str, ..
         only = classes[int(train[1][0])]
         raise DataError(f"{path}: all {len(train[1])} training examples are of class '{only}'; two are needed")
     return Raw(name, kind, train, test, classes)
-
-
-def _same_length(path: str, first: str, x: Array, second: str, y: Array) -> None:
-    if y.ndim == 0 or x.ndim == 0 or len(x) != len(y):
-        raise DataError(f"{path}: array '{first}' has shape {x.shape}, '{second}' {y.shape}; both must have n examples")
 
 
 def _is_infinite(cell: str) -> bool:

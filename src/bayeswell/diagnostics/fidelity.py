@@ -46,10 +46,8 @@ class Probabilities:
 def fidelity(probabilities: Tensor, reference: Tensor) -> Fidelity:
     """How near probabilities (S, ..., K) are to the reference's (Izmailov et al. 2021)."""
     agreed, distance = agreement(probabilities, reference), total_variation(probabilities, reference)
-    found, truth = (t.detach().cpu().double().flatten(0, -2) for t in (probabilities, reference))
-    same = (found.argmax(-1) == truth.argmax(-1)).double()
-    distances = 0.5 * (found - truth).abs().sum(-1)
-    return Fidelity(agreed, _error(same), distance, _error(distances), len(found), found.shape[-1])
+    *shape, classes = probabilities.shape
+    return Fidelity(agreed.value, agreed.error, distance.value, distance.error, math.prod(shape), classes)
 
 
 def fidelity_to_file(
@@ -116,7 +114,3 @@ def _from_npz(file: Path) -> Probabilities:
     if array.dtype.kind != "f":
         raise DataError(f"{file}: array '{name}' is of {array.dtype}; probabilities are real numbers")
     return Probabilities(torch.from_numpy(np.array(array, np.float64)))
-
-
-def _error(values: Tensor) -> float | None:
-    return None if len(values) < 2 else float(values.std() / math.sqrt(len(values)))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..lifting import BayesianModule
-from ..priors import FlatPrior
 from ..random import make_generator, standard_normal
-from ..tree import Layout
 from ..types import ENTROPY, FACTORISED, POINT
-from .medians import median
 from .records import Record
 
 _AT_ONCE = 2**20
@@ -46,7 +45,7 @@ class LayerReport(Record):
     The prior's weights are independent, so KL(q || p) = sum_i KL(q_i || p_i) + (sum_i H[q_i] - H[q]): the last bracket,
     the total correlation, is what correlated weights cost and belongs to no layer alone; it is 0 for independent ones.
     ``kl_by`` says how: "analytic", "monte_carlo" (a prior without a closed form), "point" (-log p(w), as in the MAP
-    objective) or "none" (a bank of networks).
+    objective) or "none" (a bank of networks, or a prior that is not a product over weights).
     """
 
     layers: tuple[LayerRow, ...]
@@ -62,13 +61,12 @@ def layer_report(model: BayesianModule, *, draws: int = 1000, seed: int = 0) -> 
     ratio = std / model.prior.std_vector().double()
     kl_by = _way(model)
     rows, total = [], 0.0
-    for index, (site, part) in enumerate(zip(model.layout.sites, model.layout.slices.values(), strict=True)):
-        prior = FlatPrior(Layout((site,)), (model.prior.parts[index],), like=mean)
-        kl = _kl(kl_by, prior, mean[part], std[part], draws, seed)
+    for site, part in zip(model.layout.sites, model.layout.slices.values(), strict=True):
+        kl = None if kl_by == "none" else _kl(kl_by, model.prior.at(site), mean[part], std[part], draws, seed)
         here = ratio[part]
         per_weight = None if kl is None else kl / site.size
         low, high = float(here.min()), float(here.max())
-        average, middle = float(here.mean()), median(here)
+        average, middle = float(here.mean()), float(np.median(here.cpu()))
         rows.append(LayerRow(site.name, site.shape, site.size, average, middle, low, high, kl, per_weight))
         total += kl or 0.0
     if kl_by == "none":
@@ -84,14 +82,12 @@ def _way(model: BayesianModule) -> str:
     provides = model.posterior_part.provides
     if POINT in provides:
         return "point"
-    if ENTROPY not in provides:
+    if ENTROPY not in provides or not model.prior.independent:
         return "none"
     return "analytic" if model.prior.analytic else "monte_carlo"
 
 
-def _kl(kl_by: str, prior: FlatPrior, mean: Tensor, std: Tensor, draws: int, seed: int) -> float | None:
-    if kl_by == "none":
-        return None
+def _kl(kl_by: str, prior: Any, mean: Tensor, std: Tensor, draws: int, seed: int) -> float:
     if kl_by == "point":
         return -float(prior.log_prob(mean))
     # As in the k-tied posterior: a std that underflowed has a finite logarithm.

@@ -10,7 +10,6 @@ trained: the published code of Nguyen et al. 2023 takes a training step in each 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from ..errors import require_count, require_positive
 from ..lifting import BayesianModule
+from ..metrics import estimate_mean
 from ..random import make_generator, standard_normal
 from ..types import Inputs, Likelihood
 from .losses import DataLoss
@@ -85,12 +85,12 @@ def sharpness(
         weights = model.layout.flatten(tensors).detach()
         scale = weights.abs() if adaptive else torch.ones_like(weights)
         found.append(_of_draw(loss, weights, tensors, scale, rho, steps, generator))
-    one_step, one_step_error = _mean([draw.one_step for draw in found])
-    ascent, ascent_error = _mean([draw.ascent for draw in found])
-    average, _ = _mean([draw.loss for draw in found])
-    return SharpnessReport(
-        rho, adaptive, steps, loss.examples, tuple(found), average, one_step, one_step_error, ascent, ascent_error
+    average, one_step, ascent = (
+        estimate_mean(torch.tensor([getattr(draw, name) for draw in found], dtype=torch.float64))
+        for name in ("loss", "one_step", "ascent")
     )
+    means = (average.value, one_step.value, one_step.error, ascent.value, ascent.error)
+    return SharpnessReport(rho, adaptive, steps, loss.examples, tuple(found), *means)
 
 
 def _of_draw(
@@ -127,11 +127,3 @@ def _unit(direction: Tensor, scale: Tensor, generator: torch.Generator) -> Tenso
 def _projected(place: Tensor, rho: float) -> Tensor:
     length = float(place.norm())
     return place * (rho / length) if length > rho else place
-
-
-def _mean(values: list[float]) -> tuple[float, float | None]:
-    mean = sum(values) / len(values)
-    if len(values) < 2:
-        return mean, None
-    variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    return mean, math.sqrt(variance / len(values))

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,7 +24,6 @@ from ..layers import kept_statistics
 from ..lifting import BayesianModule
 from ..training import Callback, Run
 from ..types import Inputs, Objective
-from .medians import median
 from .parameters import Share, shares_of
 from .records import Record
 
@@ -119,7 +119,7 @@ def _row(group: str, layer: str, pieces: list[tuple[Tensor, Tensor]]) -> SNRRow:
     constant = int((~moving).sum())
     if len(ratio) == 0:
         return SNRRow(group, layer, len(mean), constant, None, None, None, None)
-    average, middle = float(ratio.mean()), median(ratio)
+    average, middle = float(ratio.mean()), float(np.median(ratio.cpu()))
     return SNRRow(group, layer, len(mean), constant, 1 + average, 1 + middle, average, middle)
 
 

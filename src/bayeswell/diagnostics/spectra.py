@@ -58,7 +58,7 @@ def spectra(model: BayesianModule, *, most: int = 50, step: int | None = None, m
             continue
         mean, std = (site.to_matrix(vector[part].view(site.shape)) for vector in (means, stds))
         logs = std.log() if bool((std > 0).all()) else torch.zeros_like(std)
-        found = [_shares(matrix)[:most] for matrix in (std, mean, _centred(std), _centred(logs))]
+        found = [explained_variance(matrix)[:most] for matrix in (std, mean, _centred(std), _centred(logs))]
         layers.append(LayerSpectrum(site.name, *site.matrix_shape, *found))
     if not layers:
         raise DataError("spectra: the network has no Bayesian weight matrix")
@@ -67,11 +67,7 @@ def spectra(model: BayesianModule, *, most: int = 50, step: int | None = None, m
 
 def explained_variance(matrix: Tensor) -> tuple[float, ...]:
     """gamma_k^2 / sum gamma^2 of each singular value, largest first; empty for a matrix of zeros."""
-    return _shares(matrix.double())
-
-
-def _shares(matrix: Tensor) -> tuple[float, ...]:
-    squares = torch.linalg.svdvals(matrix).square()
+    squares = torch.linalg.svdvals(matrix.double()).square()
     total = squares.sum()
     return tuple((squares / total).tolist()) if float(total) > 0 else ()
 

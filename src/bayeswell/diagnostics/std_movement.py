@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,12 +73,10 @@ def std_movement(
     if len(chosen) < 3:
         return StdMovement(layer, len(logs), braked, len(chosen), None, None, moved, tolerance, None)
     count = len(chosen)
-    times = [index - (count - 1) / 2 for index in range(count)]
-    spread = sum(time * time for time in times)
-    slope = sum(time * value for time, value in zip(times, chosen, strict=True)) / spread
-    centre = sum(chosen) / count
-    residuals = [value - centre - slope * time for time, value in zip(times, chosen, strict=True)]
-    error = math.sqrt(sum(r * r for r in residuals) / (count - 2) / spread)
+    times = range(count)
+    slope, start = statistics.linear_regression(times, chosen)
+    residuals = [value - start - slope * time for time, value in zip(times, chosen, strict=True)]
+    error = math.sqrt(sum(r * r for r in residuals) / (count - 2) / (count * statistics.pvariance(times)))
     return StdMovement(layer, len(logs), braked, count, slope, error, moved, tolerance, abs(slope) <= tolerance)
 
 

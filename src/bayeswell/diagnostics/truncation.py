@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import CompositionError, SettingError, require_between, require_count
 from ..lifting import BayesianModule
-from ..metrics import accuracy, gaussian_nll, nll, rmse
-from ..metrics.classification import NLL_FLOOR
+from ..metrics import accuracy, estimate_mean, gaussian_nll, nll, rmse
 from ..posteriors import MeanField, MeanFieldPosterior
-from ..predictive import ClassPrediction, RealPrediction, nll_of_draws, predict
+from ..predictive import ClassPrediction, nll_of_draws, predict
 from ..predictive.inputs import as_targets
 from ..tree import Site
 from ..types import FACTORISED, Inputs, Likelihood
-from .medians import median
 from .records import Record
 
 
@@ -58,7 +56,7 @@ def _cut(site: Site, stds: Tensor, rank: int, floor: float) -> Tensor:
     matrix = site.to_matrix(stds.double().view(site.shape))
     left, values, right = torch.linalg.svd(matrix, full_matrices=False)
     approximation = (left[:, :rank] * values[:rank]) @ right[:rank]
-    kept = approximation.abs().clamp_min(floor * median(matrix))
+    kept = approximation.abs().clamp_min(floor * float(np.median(matrix.cpu())))
     return site.from_matrix(kept).reshape(-1).to(stds.dtype)
 
 
@@ -68,19 +66,20 @@ class TruncationRow(Record):
 
     ``negative_elbo`` = ``expected_nll`` + ``kl`` / N in nats per datum; ``nll`` and ``score`` ("accuracy" or "rmse", in
     ``score_name``) are those of the averaged prediction. Errors are standard errors over the test examples, but for
-    ``negative_elbo_error``, which is over draws. ``std_error`` is |A - A_k| / |A| over all stds, as they are used.
+    ``negative_elbo_error``, which is over draws; None of a single one. ``std_error`` is |A - A_k| / |A| over all stds,
+    as they are used.
     """
 
     rank: int | None
     negative_elbo: float
-    negative_elbo_error: float
+    negative_elbo_error: float | None
     expected_nll: float
     kl: float
     nll: float
-    nll_error: float
+    nll_error: float | None
     score_name: str
     score: float
-    score_error: float
+    score_error: float | None
     std_error: float
 
 
@@ -126,37 +125,19 @@ def _measure(
     model: BayesianModule, likelihood: Likelihood, data: tuple[Inputs, Any], dataset_size: int, rank: int | None,
     std_error: float, draws: int, batch_size: int | None, seed: int,
 ) -> TruncationRow:  # fmt: skip
-    inputs, targets = data
-    losses = nll_of_draws(model, inputs, targets, likelihood, draws=draws, batch_size=batch_size, seed=seed)
+    inputs, targets = data[0], as_targets(data[1], len(data[1])).cpu()
+    losses = nll_of_draws(model, inputs, data[1], likelihood, draws=draws, batch_size=batch_size, seed=seed)
     found = predict(model, inputs, likelihood, draws=draws, batch_size=batch_size, seed=seed)
     with torch.no_grad():
         kl = float(model.posterior.sample_and_kl(None, model.prior)[1])
-    expected = float(losses.mean())
-    error = float(losses.double().std() / math.sqrt(draws)) if draws > 1 else math.nan
-    score_name, score, score_error, loss, loss_error = _scores(found, as_targets(targets, len(targets)).cpu())
-    return TruncationRow(
-        rank, expected + kl / dataset_size, error, expected, kl, loss, loss_error, score_name, score, score_error,
-        std_error,
-    )  # fmt: skip
-
-
-def _scores(found: ClassPrediction | RealPrediction, targets: Tensor) -> tuple[str, float, float, float, float]:
-    """Name, score and its error, NLL of the averaged prediction and its error over examples."""
+    expected = estimate_mean(losses)
     if isinstance(found, ClassPrediction):
-        rows, labels = found.probabilities.cpu().double().flatten(0, -2), targets.flatten()
-        losses = -rows.gather(-1, labels[:, None].long()).squeeze(-1).clamp_min(NLL_FLOOR).log()
-        hits = (rows.argmax(-1) == labels).double()
-        return "accuracy", accuracy(rows, labels), _error(hits), nll(rows, labels), _error(losses)
-    mean, variance = found.mean.cpu().double(), found.variance.cpu().double()
-    truth = targets.double().reshape(mean.shape)
-    squares = (mean - truth).square().flatten(1).mean(1) if mean.dim() > 1 else (mean - truth).square()
-    losses = 0.5 * ((mean - truth).square() / variance + variance.log() + math.log(2 * math.pi))
-    losses = losses.flatten(1).mean(1) if losses.dim() > 1 else losses
-    root = rmse(mean, truth)
-    # By the delta method: the RMSE is the square root of a mean.
-    of_root = _error(squares) / (2 * root) if root > 0 else math.nan
-    return "rmse", root, of_root, gaussian_nll(mean, variance, truth), _error(losses)
-
-
-def _error(values: Tensor) -> float:
-    return float(values.std() / math.sqrt(len(values))) if len(values) > 1 else math.nan
+        name, score, loss = "accuracy", accuracy(found.probabilities, targets), nll(found.probabilities, targets)
+    else:
+        mean, variance = found.mean.cpu().double(), found.variance.cpu().double()
+        truth = targets.double().reshape(mean.shape)
+        name, score, loss = "rmse", rmse(mean, truth), gaussian_nll(mean, variance, truth)
+    return TruncationRow(
+        rank, expected + kl / dataset_size, expected.error, expected.value, kl, loss.value, loss.error, name,
+        score.value, score.error, std_error,
+    )  # fmt: skip

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ..guards import guarded
 from ..layers import without_fused_attention
+from ..nested import tensors_in
 from ..tree import Site
 from ..types import BayesianModel, LinearLayer
 
@@ -63,10 +63,7 @@ def example_signs_shape(layer: LinearLayer, x: Tensor, channels: int, examples: 
 
 def first_axis(inputs: Any) -> int:
     """The size of the first axis of the first tensor among the inputs; 0 if there is none."""
-    if isinstance(inputs, Tensor):
-        return inputs.shape[0] if inputs.dim() else 0
-    parts = inputs.values() if isinstance(inputs, Mapping) else inputs if isinstance(inputs, tuple | list) else ()
-    return next((first_axis(part) for part in parts if isinstance(part, Tensor)), 0)
+    return next((len(tensor) if tensor.dim() else 0 for tensor in tensors_in(inputs, deep=False)), 0)
 
 
 def unused_site(site: Site) -> str:
@@ -84,16 +81,3 @@ def linear_names(model: BayesianModel) -> set[str]:
         if layer.bias is not None:
             names.add(layer.bias)
     return names
-
-
-def any_nan(outputs: Any) -> bool:
-    """Whether some tensor among the outputs has a NaN; False where values cannot be looked at (vmap, compilation)."""
-    if isinstance(outputs, Tensor):
-        if torch.compiler.is_compiling() or torch._C._functorch.is_batchedtensor(outputs):
-            return False
-        return outputs.is_floating_point() and bool(outputs.isnan().any())
-    if isinstance(outputs, dict):
-        return any(any_nan(value) for value in outputs.values())
-    if isinstance(outputs, list | tuple):
-        return any(any_nan(value) for value in outputs)
-    return False

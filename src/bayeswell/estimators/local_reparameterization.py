@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from ..errors import NetworkError, require_count
+from ..finite import any_nan
 from ..native import transformed
 from ..random import standard_normal
 from ..tree import Site
 from ..types import FACTORISED, BayesianModel, Estimator, ExpectedNLL, Inputs, LinearLayer, Step
-from .by_layer import LayerForward, any_nan, linear_names, replaced_forwards, unused_site
+from .by_layer import LayerForward, linear_names, replaced_forwards, unused_site
 from .sampling import average_nll
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,9 +13,10 @@ from ..errors import SettingError, nearest, require_between, require_count
 from ..layers import convolve, kept_statistics, plain_attention, shape_of
 from ..likelihoods import weighted_as
 from ..native import transformed
+from ..nested import taken
 from ..random import random_signs
 from ..tree import Site
-from ..types import FACTORISED, BayesianModel, Estimator, ExpectedNLL, Inputs, LinearLayer, Step
+from ..types import FACTORISED, BayesianModel, Estimator, ExpectedNLL, LinearLayer, Step
 from .by_layer import replaced_forwards
 
 _LEAST_EXAMPLES = 2
@@ -119,7 +119,7 @@ class VariationalLaplace(Estimator):
         if count < size:
             weights = None if step.weights is None else step.weights[:count]
             targets = targets[:count]
-            step = Step(_first(step.inputs, count), targets, likelihood, step.generator, step.at, weights)
+            step = Step(taken(step.inputs, slice(count)), targets, likelihood, step.generator, step.at, weights)
             with kept_statistics(model.net):
                 outputs = self.forward(model, None, step)
         mean = model.posterior.mean_vector()
@@ -172,14 +172,3 @@ class VariationalLaplace(Estimator):
         """In forward passes: 3, and in penalised steps 6 more, or 9 on the fraction with a pass of its own."""
         extra = 6.0 if self.fraction == 1 else 9.0 * self.fraction
         return 3.0 + extra / self.every
-
-
-def _first(inputs: Inputs, count: int) -> Inputs:
-    """The first ``count`` examples of a tensor, or of every tensor in a tuple or mapping."""
-    if isinstance(inputs, Tensor):
-        return inputs[:count]
-    if isinstance(inputs, Mapping):
-        return {key: _first(value, count) for key, value in inputs.items()}
-    if isinstance(inputs, tuple):
-        return tuple(_first(value, count) for value in inputs)
-    return inputs

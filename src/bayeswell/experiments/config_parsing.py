@@ -81,6 +81,14 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
     return result
 
 
+def lr_to_stepper(method: Any) -> Any:
+    """The table of a method with ``lr`` where it belongs, in that of its stepper: so that of two the later one wins."""
+    if not isinstance(method, Mapping) or "lr" not in method:
+        return method
+    others = {key: value for key, value in method.items() if key != "lr"}
+    return merged(others, {"stepper": {"lr": method["lr"]}})
+
+
 def as_choice(what: str, value: Any) -> dict[str, Any]:
     """A name or a table with a name, as a table."""
     if isinstance(value, str):

@@ -14,8 +14,9 @@ from ..errors import SettingError, nearest
 from ..likelihoods import LIKELIHOODS
 from ..methods import Method
 from ..models import MODELS
+from ..plain import plain
 from ..training import Devices, KeepBest, usual_batch_size
-from .config_parsing import as_choice, as_data_choice, build_method, merged, nested
+from .config_parsing import as_choice, as_data_choice, build_method, lr_to_stepper, merged, nested
 from .paths import run_config
 from .schema import SETTINGS, RunSettings
 
@@ -36,6 +37,7 @@ class Experiment(RunSettings):
             setting.require(value)
             if setting.settings is not None and value is not None:
                 value = (as_data_choice if name in ("data", "ood") else as_choice)(name, value)
+                value = lr_to_stepper(value) if name == "method" else value
             elif name == "validation" and value is not None and value >= 1:
                 value = int(value)  # so many examples; a share stays what it is
             object.__setattr__(self, name, value)
@@ -102,7 +104,7 @@ class Experiment(RunSettings):
 
     def as_json(self) -> dict[str, Any]:
         """Plain data from which ``from_json`` makes the same experiment."""
-        return {name: _plain(getattr(self, name)) for name in SETTINGS}
+        return {name: plain(getattr(self, name)) for name in SETTINGS}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Experiment:
@@ -135,9 +137,3 @@ def experiment_of(path: str | os.PathLike[str]) -> Experiment:
 def slug(text: str) -> str:
     """A text as a name for a folder."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:100] or "run"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(part) for key, part in value.items()}
-    return [_plain(part) for part in value] if isinstance(value, tuple | list) else value

@@ -39,6 +39,7 @@ def run(
     *,
     resume: bool = False,
     force: bool = False,
+    longer: bool = False,
     checkpoint_steps: int | None = None,
     checkpoint_seconds: float = 30.0,
     loggers: Sequence[Callback] = (),
@@ -48,18 +49,19 @@ def run(
     """Train, save the model, measure it on the test set; the record is that of ``result.json``.
 
     ``resume`` goes on with the run that may be in the folder, bit for bit, and gives back the result of one that is
-    finished. ``force`` goes on even if settings differ. Everything in the record but ``time`` is the same for the same
-    experiment. In a job of several processes only the first gets a record; the others get an empty one.
+    finished. ``force`` goes on even if settings differ, ``longer`` if it is only that there are more epochs. Everything
+    in the record but ``time`` is the same for the same experiment. In a job of several processes only the first gets a
+    record; the others get an empty one.
     """
     folder = path_of(path)
-    if resume and not force:
+    if resume and not force and not longer:
         finished = finished_result(folder, experiment)
         if finished is not None:
             return finished
     problem = load_problem(experiment)
     described: dict[str, Any] = {"experiment": experiment.as_json(), "data_sha256": problem.data.fingerprint()}
     run_folder = RunFolder(
-        folder, problem=described, resume=resume, force=force,
+        folder, problem=described, resume=resume, force=force, longer=longer,
         checkpoint_steps=checkpoint_steps, checkpoint_seconds=checkpoint_seconds,
     )  # fmt: skip
     bar = [ProgressBar(label)] if wants_progress(progress) else []
@@ -92,9 +94,22 @@ def run(
     return _finish(experiment, problem, result, run_folder, seconds, watchers.steps) if _speaks() else {}
 
 
-def resume_run(path: AnyPath, **options: Any) -> dict[str, Any]:
-    """Go on with the run in a folder, from what the folder says alone; options as in ``run``."""
-    return run(experiment_of(path), path, resume=True, **options)
+def resume_run(path: AnyPath, *, epochs: int | None = None, **options: Any) -> dict[str, Any]:
+    """Go on with the run in a folder, from what the folder says alone; options as in ``run``.
+
+    With ``epochs`` a run goes on until it has had so many, also one that was finished with fewer.
+    """
+    experiment = experiment_of(path)
+    if epochs is None or epochs == experiment.epochs:
+        return run(experiment, path, resume=True, **options)
+    if epochs < experiment.epochs:
+        raise SettingError(f"epochs = {epochs}; the run in {os.fspath(path)!r} was begun for {experiment.epochs}")
+    if experiment.method_part.members > 1:
+        raise SettingError(
+            f"epochs = {epochs}: the members of '{experiment.method_part.name}' are trained one by one and gathered, "
+            "and cannot go on together; begin a run of more epochs"
+        )
+    return run(experiment.changed({"epochs": epochs}), path, resume=True, longer=True, **options)
 
 
 def finished_result(path: AnyPath, experiment: Experiment | None = None) -> dict[str, Any] | None:

@@ -3,7 +3,8 @@
 from .continuing import Trained, continued
 from .description import Description, Row
 from .dropout import DrawnDropout, with_drawn_dropout
-from .module import BayesianModule, bayesian
+from .lift import bayesian
+from .module import BayesianModule
 from .saving import Saved, load, save
 from .where import Where
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
@@ -13,22 +12,17 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ..composition import check_estimator
-from ..errors import BayeswellWarning, NetworkError, SettingError, nearest
-from ..estimators import ESTIMATORS
+from ..errors import BayeswellWarning, SettingError
 from ..guards import guarded, together
 from ..layers import find_linear_layers, without_fused_attention
-from ..posteriors import POSTERIORS
-from ..priors import FlatPrior, LearnedPrior, PriorChoice, lay_out
+from ..priors import FlatPrior, LearnedPrior
 from ..random import derived_generator
-from ..types import BANK, POINT, PREDICTIONS, SAMPLED, Estimator, Inputs, Posterior, PosteriorPart, Step
+from ..types import BANK, POINT, SAMPLED, Estimator, Inputs, Posterior, PosteriorPart, Step
 from .description import Description, Row
 from .dropout import DrawnDropout, draw_masks
 from .stacked import Stack, find_stack
-from .swapping import Slots, forget_weights, keep_padding, padded_embeddings, with_padding
-from .where import Selection, Where, select
-
-_STARTS = ("network", "prior")
+from .swapping import Slots, forget_weights, padded_embeddings, with_padding
+from .where import Selection
 
 
 class BayesianModule(nn.Module):
@@ -84,6 +78,21 @@ class BayesianModule(nn.Module):
         with guarded(self):  # no drawn weights of another thread
             copied.__setstate__(copy.deepcopy(self.__dict__, memo))
         return copied
+
+    def __repr__(self) -> str:
+        """What it is made of, and the network as it was given."""
+        # A prior that was learned from earlier data has no parts: it is a posterior.
+        priors = ", ".join(dict.fromkeys(part.name for part in self.prior.parts)) or "posterior"
+        shapes = self.layout.views(torch.empty(self.layout.size, device="meta"))
+        with guarded(self):
+            before = self._slots.contents()
+            self._slots.fill(shapes)  # else layers would say that they have no bias
+            try:
+                network = repr(self.net).replace("\n", "\n  ")
+            finally:
+                self._slots.restore(before)
+        made_of = f"posterior={self.posterior_part.name}, prior={priors}, estimator={self.estimator.name}"
+        return f"{type(self).__name__}(\n  {made_of}, Bayesian weights={self.layout.size}\n  (net): {network}\n)"
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """One stochastic pass in training mode, the mean network in evaluation mode."""
@@ -195,86 +204,6 @@ class BayesianModule(nn.Module):
         for name, shape in others.items():
             rows.append(Row(name, shape, "deterministic", "-", "-", self.deterministic.get(name, "")))
         return Description(tuple(rows))
-
-
-def bayesian(
-    net: nn.Module,
-    posterior: str | Mapping[str, Any] | PosteriorPart = "mean_field",
-    prior: PriorChoice = "kaiming",
-    estimator: str | Mapping[str, Any] | Estimator = "weight_sampling",
-    where: Where = "all",
-    *,
-    means: str = "network",
-    prediction: str = SAMPLED,
-) -> BayesianModule:
-    """Turn any network into a Bayesian one. The given network is copied, not changed.
-
-    Args:
-        net: any ``nn.Module``; its code is not touched.
-        posterior: the shape of q: a name, ``{"name": ..., setting: value}``, or a part such as ``KTied(rank=3)``.
-        prior: p(w): likewise; or ``{pattern: prior}`` by parameter name, or a function of the site.
-        estimator: how the expected log-likelihood is got.
-        where: which parameters are Bayesian: ``"all"`` (but normalisation layers), ``"last_layer"``, name or
-            module patterns, module types, or a function (name, module, parameter) -> bool.
-        means: posterior means start at the network's present weights (``"network"``) or uniformly at random
-            with the prior's std (``"prior"``, the thesis' choice).
-        prediction: what ``predict`` averages: drawn networks (``"sampled"``), or the network to first order around
-            the posterior's mean (``"linearised"``), which is what a Gaussian fitted to curvature is the posterior of.
-    """
-    if not isinstance(net, nn.Module):
-        raise NetworkError(f"bayesian() takes an nn.Module, not {type(net).__name__}")
-    _refuse_lifted(net)
-    if means not in _STARTS:
-        raise SettingError(f"means = {means!r}; {nearest(str(means), _STARTS)}")
-    if prediction not in PREDICTIONS:
-        raise SettingError(f"prediction = {prediction!r}; {nearest(str(prediction), PREDICTIONS)}")
-    posterior_part = POSTERIORS.resolve(posterior)
-    chosen_estimator = ESTIMATORS.resolve(estimator)
-    check_estimator(posterior_part, chosen_estimator)
-    selection = select(net, where)
-    _check_uniform(net, selection)
-    for note in chosen_estimator.cautions(net):
-        warnings.warn(note, BayeswellWarning, stacklevel=2)
-    parameters = dict(net.named_parameters())
-    start = selection.layout.flatten(parameters).detach()
-    flat_prior = lay_out(prior, selection.layout, like=start)
-    if means == "prior":
-        start = torch.empty_like(start).uniform_(-1, 1) * math.sqrt(3) * flat_prior.std_vector()
-    elif not bool(start.isfinite().all()):
-        raise NetworkError("the network's weights hold NaN or inf; repair them, or start with means='prior'")
-    state = posterior_part.build(selection.layout, flat_prior, start)
-    bare = _without_bayesian_parameters(net, selection)
-    return BayesianModule(bare, selection, flat_prior, state, posterior_part, chosen_estimator, prediction)
-
-
-def _refuse_lifted(net: nn.Module) -> None:
-    for name, module in net.named_modules():
-        if isinstance(module, BayesianModule):
-            what = f"its part '{name}'" if name else "it"
-            raise NetworkError(
-                f"bayesian() takes a network with weights of its own, but {what} is a Bayesian network already; to go "
-                "on training use fit(result, ...), to begin anew give the network that was lifted, which is unchanged"
-            )
-
-
-def _check_uniform(net: nn.Module, selection: Selection) -> None:
-    """One flat vector needs one dtype and one device."""
-    parameters = dict(net.named_parameters())
-    kinds = {(parameters[site.name].dtype, parameters[site.name].device) for site in selection.layout.sites}
-    if len(kinds) > 1:
-        found = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
-        raise NetworkError(f"the Bayesian parameters differ in dtype or device ({found}); bring them to one first")
-
-
-def _without_bayesian_parameters(net: nn.Module, selection: Selection) -> nn.Module:
-    """A copy of the network in which the Bayesian parameters are empty slots."""
-    bare = copy.deepcopy(net)
-    for site in selection.layout.sites:
-        for name in site.names:
-            module_name, _, local_name = name.rpartition(".")
-            bare.get_submodule(module_name)._parameters[local_name] = None
-    keep_padding(bare, selection.layout, dict(net.named_parameters()))
-    return bare
 
 
 def _pack(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:

@@ -21,11 +21,13 @@ from ..models import build_network
 from ..models.description import MOST_NUMBERS
 from ..persistence import JSON, Bundle, read_bundle, write_bundle
 from ..posteriors import POSTERIORS
-from ..priors import PRIORS, LearnedPrior
+from ..priors import PRIORS, FlatPrior, LearnedPrior
+from ..priors.centres import ZERO
 from ..registry import written
 from ..types import SAMPLED
 from .dropout import dropout_settings, with_drawn_dropout
-from .module import BayesianModule, bayesian
+from .lift import bayesian
+from .module import BayesianModule
 from .restoring import network_description
 
 _KIND = "bayeswell model"
@@ -48,9 +50,7 @@ def save(path: str | os.PathLike[str], model: BayesianModule, likelihood: Any) -
     part of one's own that is not registered is written too, and is given to ``load`` again.
     """
     part = LIKELIHOODS.resolve(likelihood)
-    priors = model.prior.settings()
-    for own in model.prior.parts:
-        written(PRIORS, own)
+    priors = model.prior.settings() if isinstance(model.prior, LearnedPrior) else _written_priors(model.prior)
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     tensors |= {f"likelihood.{name}": tensor for name, tensor in _state(part).items()}
     record: dict[str, JSON] = {
@@ -76,12 +76,13 @@ def load(
     net: nn.Module | None = None,
     *,
     device: str | torch.device = "cpu",
-    parts: Sequence[type[Any]] = (),
+    parts: Sequence[Any] = (),
 ) -> Saved:
     """Bring back what ``save`` wrote.
 
     A network of a class of one's own is passed as ``net``: it supplies the code and the structure, its weights do not
-    matter. ``parts`` are the classes of parts of one's own that are not registered. Nothing that is loaded is run.
+    matter. ``parts`` are the classes (or functions, objects) of parts of one's own that are not registered. Nothing
+    that is loaded is run.
     """
     bundle = read_bundle(path)
     record = bundle.record
@@ -125,7 +126,7 @@ def _network(path: str | os.PathLike[str], bundle: Bundle) -> nn.Module:
 
 
 def _rebuild(
-    record: Mapping[str, Any], net: nn.Module, outside: Sequence[type[Any]]
+    record: Mapping[str, Any], net: nn.Module, outside: Sequence[Any]
 ) -> tuple[BayesianModule, LikelihoodPart]:
     sites = record["sites"]
     names = {name for site in sites for name in site["names"]}
@@ -163,6 +164,12 @@ def _rebuild(
         model = model.with_parts(model.posterior_part, model.posterior, prior, estimator, model.prediction)
     likelihood = LIKELIHOODS.resolve(_tuples(record["likelihood"]), outside)
     return model.with_posterior(part, posterior, estimator), likelihood
+
+
+def _written_priors(prior: FlatPrior) -> list[dict[str, Any]]:
+    """The choice for every site; the usual centre goes without saying, as in files of older versions."""
+    described = (written(PRIORS, part) for part in prior.parts)
+    return [{key: value for key, value in own.items() if (key, value) != ("centre", ZERO)} for own in described]
 
 
 def _tuples(settings: Mapping[str, Any]) -> dict[str, Any]:

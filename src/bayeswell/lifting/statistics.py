@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..errors import DataError, NetworkError
+from ..finite import all_finite
 from ..modes import evaluation_mode
 from ..random import replayable
 from ..types import BayesianModel, Inputs
@@ -54,7 +55,7 @@ def reestimate(
             "BatchNorm statistics cannot be re-estimated from no batches; give the training inputs in batches"
         )
     for name, tensor in fresh.items():
-        if not bool(tensor.isfinite().all()):
+        if not all_finite([tensor]):
             raise NetworkError(f"the re-estimated statistics '{name}' hold NaN or inf: so do the network's activations")
     return network
 

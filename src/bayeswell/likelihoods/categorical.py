@@ -142,7 +142,9 @@ class Categorical(nn.Module):
         return places.unsqueeze(self._axis(outputs))
 
     def _is_counted(self, targets: Tensor) -> Tensor:
-        return torch.ones_like(targets, dtype=torch.bool) if self.ignore_index is None else targets != self.ignore_index
+        if self.ignore_index is None:
+            return torch.ones_like(targets, dtype=torch.bool)
+        return targets.long() != self.ignore_index  # compared as a byte, -100 would be 156
 
     def _axis(self, outputs: Tensor) -> int:
         """Where the classes are, counted from the first axis."""

@@ -2,9 +2,9 @@
 
 A weighted likelihood has the NLL sum over places of weight_y * -log p(y given f). It is not divided by the sum of the
 weights (as the mean of torch's weighted ``cross_entropy`` is): a weight of 2 is the label met twice. So the posterior
-is that of p(y given f)^weight_y, a generalised one: weights that are 1 on average over the data keep the balance of
-data and prior, weights twice as large halve the temperature of the likelihood. Predictions stay softmax(f) or
-sigmoid(f), and lean towards the classes that were given more weight.
+is that of p(y given f)^weight_y, a generalised one: weights of 1 on average over the data keep the balance of data and
+prior, weights twice as large halve the temperature of the likelihood. Predictions stay softmax(f) or sigmoid(f),
+and lean towards the classes that were given more weight.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributions import Bernoulli, Categorical, Distribution, Independent
 
 from ..errors import DataError, NetworkError, SettingError
-from ..registry import label_of
+from ..registry import kind_of, label_of
 from .matching import at_least_float32, first_index, match_shape, require_targets, sum_per_example
 
 
@@ -173,6 +173,12 @@ class Reals:
 
 def adapt(choice: Any) -> Any:
     """A likelihood of a function or module that returns a distribution; None for what is no such thing."""
+    if isinstance(choice, Distribution) or (isinstance(choice, type) and issubclass(choice, Distribution)):
+        name = kind_of(choice)
+        raise SettingError(
+            f"likelihood = {name}, a distribution that depends on no outputs; give a function of them, as in "
+            f"lambda outputs: {name}(...)"
+        )
     if isinstance(choice, type) or hasattr(choice, "nll") or not callable(choice):
         return None
     return FunctionLikelihood(choice)

@@ -67,6 +67,12 @@ class Method:
                 f"{self.name}: prediction = {self.prediction!r}; {nearest(str(self.prediction), PREDICTIONS)}"
             )
 
+    @classmethod
+    def settings(cls) -> list[str]:
+        """What ``changed``, and so ``fit``, may be given by name."""
+        described = ("name", "summary", "paper")
+        return ["lr", *(f.name for f in dataclasses.fields(cls) if f.name not in described)]
+
     def changed(self, **settings: Any) -> Method:
         """The same method with other parts or settings.
 
@@ -78,10 +84,10 @@ class Method:
             rate = {"lr": settings.pop("lr")}
             stepper = settings.get("stepper", rate)
             settings["stepper"] = _with_settings("stepper", stepper, rate) if stepper is not rate else rate
-        allowed = {f.name for f in dataclasses.fields(self)}
+        allowed = {"name", "summary", "paper", *self.settings()}
         for key, value in settings.items():
             if key not in allowed:
-                raise SettingError(f"method '{self.name}' has no setting '{key}'; {nearest(key, {*allowed, 'lr'})}")
+                raise SettingError(f"method '{self.name}' has no setting '{key}'; {nearest(key, self.settings())}")
             if key in _PARTS and isinstance(value, Mapping) and "name" not in value:
                 settings[key] = _with_settings(key, getattr(self, key), value)
         return dataclasses.replace(self, **settings)

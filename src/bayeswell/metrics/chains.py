@@ -91,7 +91,7 @@ def ess(draws: Tensor, *, rank_normalised: bool = True) -> Tensor:
     in which disagreement of the chains counts as correlation (Vehtari et al. 2021, equation 10). Rank-normalised
     (bulk ESS) it is that of the normal scores. Held below S log10(S); NaN if all draws are equal.
     """
-    return _by_quantity(draws, _rank_ess if rank_normalised else _plain_ess)
+    return _by_quantity(draws, lambda split: _ess(_normal_scores(split) if rank_normalised else split))
 
 
 def _by_quantity(draws: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
@@ -155,11 +155,7 @@ def _rank_r_hat(split: Tensor) -> Tensor:
     return torch.where(spread > location, spread, location)
 
 
-def _rank_ess(split: Tensor) -> Tensor:
-    return _plain_ess(_normal_scores(split))
-
-
-def _plain_ess(split: Tensor) -> Tensor:
+def _ess(split: Tensor) -> Tensor:
     within, between = _variances(split)
     chains, count = split.shape[-2:]
     total = (count - 1) / count * within + between

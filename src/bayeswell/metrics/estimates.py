@@ -100,6 +100,9 @@ class MeanScore(Generic[Given]):
         """The mean over examples."""
         return mean_of(self.of_examples(*given, **named))
 
+    def __reduce__(self) -> str:
+        return self.of_examples.__name__  # pickled by its name, as a function is
+
 
 def from_influence(value: float, influence: Tensor) -> Estimate:
     """The delta method: the influence (S, ...) of each example on a number, whose mean is the number's first order.

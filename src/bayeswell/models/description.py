@@ -23,6 +23,7 @@ from torch.nn import functional as F
 from torch.nn.modules.dropout import _DropoutNd
 
 from ..errors import FileError, nearest
+from ..plain import plain
 from .zoo import BUILT_FROM, build_model
 
 MOST_NUMBERS = 10**9
@@ -133,20 +134,17 @@ def _settings(module: nn.Module) -> dict[str, Any]:
     """The constructor's arguments, read off the module's attributes."""
     special = _SPECIAL.get(type(module))
     if special is not None:
-        return {name: _plain(value) for name, value in special(module).items()}
+        return {name: plain(value, _refuse) for name, value in special(module).items()}
     found = {}
     for name in _arguments(type(module)):
         if name == "bias":
             found[name] = any(key.startswith("bias") for key, value in module._parameters.items() if value is not None)
         elif hasattr(module, name):
-            found[name] = _plain(getattr(module, name))
-    return _without_idle_bias(module, found)
-
-
-def _without_idle_bias(module: nn.Module, settings: dict[str, Any]) -> dict[str, Any]:
-    """A layer that has no weight of its own says nothing of a bias."""
-    affine = settings.get("affine", settings.get("elementwise_affine", True))
-    return settings if affine else {name: value for name, value in settings.items() if name != "bias"}
+            found[name] = plain(getattr(module, name), _refuse)
+    # A layer that has no weight of its own says nothing of a bias.
+    if not found.get("affine", found.get("elementwise_affine", True)):
+        found.pop("bias", None)
+    return found
 
 
 def _arguments(kind: type[nn.Module]) -> list[str]:
@@ -162,11 +160,7 @@ def _arguments(kind: type[nn.Module]) -> list[str]:
     return [*kept, "nonlinearity"] if kind is nn.RNN else kept
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
+def _refuse(value: Any) -> Any:
     raise ValueError(f"{type(value).__name__} is not plain data")
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
 
 from ..errors import DataError
-from ..finite import all_finite
+from ..finite import first_not_finite
 from ..likelihoods import check_targets
+from ..nested import leaves
 from ..types import Likelihood
 
 
@@ -33,12 +33,8 @@ class CheckedLikelihood:
 
 def require_finite(name: str, value: Any) -> None:
     """Refuse NaN and inf in a tensor, or in any tensor of a tuple, list or mapping, naming the first place."""
-    if isinstance(value, Mapping):
-        for key, part in value.items():
-            require_finite(f"{name}['{key}']", part)
-    elif isinstance(value, tuple | list):
-        for position, part in enumerate(value):
-            require_finite(f"{name}[{position}]", part)
-    elif isinstance(value, Tensor) and value.is_floating_point() and not all_finite([value]):
-        place = tuple((~value.isfinite()).nonzero()[0].tolist())
-        raise DataError(f"NaN or inf in {name}, first at index {place}; no step was taken")
+    for place, leaf in leaves(value, name):
+        if isinstance(leaf, Tensor) and leaf.is_floating_point():
+            index = first_not_finite(leaf)
+            if index is not None:
+                raise DataError(f"NaN or inf in {place}, first at index {index}; no step was taken")

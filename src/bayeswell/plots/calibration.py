@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from .canvas import Size, open_panel, open_sheet, with_legend
+from .canvas import AnyFigure, Axes, Size, open_panel, open_sheet, with_legend
 from .reading import Fields, as_runs, finite, listed, number_text
 from .theme import ThemeName
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
 
 _NEEDS = ("low", "high", "count", "confidence", "accuracy")
 _RELIABILITY_SIZE: Size = (4.8, 5.2)
@@ -21,9 +17,7 @@ _NARROWEST = 0.006
 """A quantile bin may be of one confidence alone; this much of it is still seen."""
 
 
-def plot_reliability(
-    bins: Any, *, figure: Figure | SubFigure | None = None, theme: ThemeName = "light"
-) -> tuple[Axes, Axes]:
+def plot_reliability(bins: Any, *, figure: AnyFigure | None = None, theme: ThemeName = "light") -> tuple[Axes, Axes]:
     """Accuracy of each bin of confidence with its gap, and below it how many examples have that confidence."""
     read = _read("plot_reliability", bins)
     sheet = open_sheet(figure, theme, _RELIABILITY_SIZE)

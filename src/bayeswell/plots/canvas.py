@@ -12,11 +12,14 @@ from .theme import LABEL_SIZE, TICK_SIZE, TITLE_SIZE, Theme, find_theme
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
+    from matplotlib.figure import SubFigure
     from matplotlib.text import Text
 
     AnyFigure = Figure | SubFigure
+else:  # who only imports the plots does not wait for matplotlib
+    Artist = Axes = Figure = Text = AnyFigure = Any
 
 Size = tuple[float, float]
 """Width and height in inches."""
@@ -187,9 +190,14 @@ def open_sheet(figure: AnyFigure | None, theme: str, size: Size) -> Sheet:
     return Sheet(figure, chosen)
 
 
+def printable(text: str) -> str:
+    """A line of text that every file format can hold."""
+    return _UNPRINTABLE.sub("\ufffd", text)
+
+
 def literal(text: object, longest: int = _LONGEST) -> str:
-    """A text that every file format can hold, shortened in its middle if it is long."""
-    clean = _UNPRINTABLE.sub("\ufffd", re.sub(r"\s", " ", str(text)))
+    """Any text as one such line, shortened in its middle if it is long."""
+    clean = printable(re.sub(r"\s", " ", str(text)))
     if len(clean) <= longest:
         return clean
     half = (longest - 1) // 2
@@ -241,4 +249,4 @@ def on_dark_and_light(*artists: Artist) -> None:
 
 def _plain(text: Text) -> None:
     text.set_parse_math(False)
-    text.set_text("\n".join(_UNPRINTABLE.sub("\ufffd", line) for line in text.get_text().split("\n")))
+    text.set_text("\n".join(map(printable, text.get_text().split("\n"))))

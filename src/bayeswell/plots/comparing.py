@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import DataError, nearest
-from .canvas import Panel, open_panel, open_sheet
+from .canvas import AnyFigure, Axes, Panel, open_panel, open_sheet
 from .reading import Fields, Numbers, as_runs, column, finite, lenient, listed, number_text
 from .theme import ThemeName
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
 
 HIGHER_IS_BETTER = ("accuracy", "auroc", "aupr")
 LOWER_IS_BETTER = (
@@ -43,7 +39,7 @@ def plot_comparison(
     record: Any,
     *,
     metrics: Sequence[str] | None = None,
-    figure: Figure | SubFigure | None = None,
+    figure: AnyFigure | None = None,
     theme: ThemeName = "light",
 ) -> tuple[Axes, ...]:
     """A panel for each metric, a dot with its standard error for each method; the best is a star."""

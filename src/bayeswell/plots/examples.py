@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import DataError
-from .canvas import Panel, literal, open_sheet
+from .canvas import AnyFigure, Axes, Panel, literal, open_sheet
 from .reading import Fields, Numbers, as_list, as_numbers, finite, listed, number_text
 from .theme import LABEL_SIZE, ThemeName
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
 
 _OWNER = "plot_examples"
 _MOST_EXAMPLES, _MOST_CLASSES, _MOST_DRAWS = 12, 10, 100
@@ -30,9 +26,7 @@ class _Example:
     entropy: float | None
 
 
-def plot_examples(
-    record: Any, *, figure: Figure | SubFigure | None = None, theme: ThemeName = "light"
-) -> tuple[Axes, ...]:
+def plot_examples(record: Any, *, figure: AnyFigure | None = None, theme: ThemeName = "light") -> tuple[Axes, ...]:
     """Images beside the probabilities of their classes: bars are means, dots are draws; the true class is marked.
 
     Of more than ten classes the ten most probable. Two axes an example (image, bars).
@@ -51,7 +45,8 @@ def plot_examples(
     for example, left, right in zip(examples, found[::2], found[1::2], strict=True):
         _draw_image(left, example)
         entries |= _draw_bars(right, example, names)
-        right.title(_caption(example, names))
+        truth = "" if example.label is None else f", is {literal(names[example.label], 11)}"
+        right.title(literal(example.kind, 20) + truth)
     sheet.legend(entries)
     return tuple(panel.axes for panel in found)
 
@@ -61,8 +56,10 @@ def describe_examples(record: Any) -> str:
     names, examples = _read(record)
     clauses = []
     for example in examples:
-        top = _top(example)
-        believed = "no probabilities" if top is None else f"{names[top]} with {number_text(example.probabilities[top])}"
+        believed = "no probabilities"
+        if len(finite(example.probabilities)):
+            top = int(np.nanargmax(example.probabilities))
+            believed = f"{names[top]} with {number_text(example.probabilities[top])}"
         truth = "" if example.label is None else f", true class {names[example.label]}"
         entropy = "" if example.entropy is None else f", entropy {number_text(example.entropy)}"
         clauses.append(f"{example.kind}: {believed}{truth}{entropy}")
@@ -121,17 +118,6 @@ def _image(value: Any) -> Numbers:
 def _slanted(names: list[str]) -> bool:
     """Whether names of classes are too long to stand beside one another."""
     return max(map(len, names), default=0) > 3
-
-
-def _top(example: _Example) -> int | None:
-    return int(np.nanargmax(example.probabilities)) if len(finite(example.probabilities)) else None
-
-
-def _caption(example: _Example, names: list[str]) -> str:
-    parts = [literal(example.kind, 20)]
-    if example.label is not None:
-        parts.append(f"is {literal(names[example.label], 11)}")
-    return ", ".join(parts)
 
 
 def _draw_image(panel: Panel, example: _Example) -> None:

@@ -7,13 +7,10 @@ import io
 import re
 import warnings
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import SettingError
-from .canvas import require_matplotlib
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from .canvas import Figure, printable, require_matplotlib
 
 _DPI = 144
 _RASTER_DPI = 110
@@ -57,7 +54,7 @@ def figure_to_svg(figure: Figure, *, name: str = "figure", alt: str | None = Non
     text = _TAG.sub(lambda tag: _slim(_with_own_ids(tag.group(), used, name)), text)
     # Breaks and indents between tags only: those inside a text are part of it.
     text = re.sub(r">\s+<", ">\n<", text)
-    label = "" if alt is None else f' role="img" aria-label="{escape(_readable(alt))}"'
+    label = "" if alt is None else f' role="img" aria-label="{escape(printable(alt))}"'
     style = f"stroke-linejoin: round; stroke-linecap: butt; {_FONT}"
     return text.replace("<svg", f'<svg{label} style="{style}"', 1).strip()
 
@@ -90,14 +87,8 @@ def _with_own_ids(tag: str, used: set[str], name: str) -> str:
 def _slim(tag: str) -> str:
     """Hundredths of a point are enough, and the font is said once."""
     tag = _NO_TURN.sub("", tag).replace(f"{_FONT}; ", "")
-    return _PLACES.sub(lambda found: found.group(1) + _rounded(found.group(2)), tag)
+    return _PLACES.sub(lambda found: found.group(1) + _LONG_NUMBER.sub(_rounded, " ".join(found.group(2).split())), tag)
 
 
-def _rounded(numbers: str) -> str:
-    return _LONG_NUMBER.sub(
-        lambda found: f"{float(found.group()):.2f}".rstrip("0").rstrip("."), " ".join(numbers.split())
-    )
-
-
-def _readable(text: str) -> str:
-    return re.sub("[^\u0020-\u007e\u00a0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text)
+def _rounded(number: re.Match[str]) -> str:
+    return f"{float(number.group()):.2f}".rstrip("0").rstrip(".")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import DataError
 from ..optimizers.robust_region import robust_region
-from .canvas import BELOW, Panel, Size, on_dark_and_light, open_panel
+from .canvas import BELOW, Axes, Panel, Size, on_dark_and_light, open_panel
 from .reading import Fields, Numbers, finite, number_text
 from .theme import ThemeName
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _SIZE: Size = (6.2, 4.4)
 _MOST_TICKS = 9

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from .canvas import Size, handle, is_steep, marks_if_few, on_dark_and_light, open_panel, size_for
+from .canvas import Axes, Size, handle, is_steep, marks_if_few, on_dark_and_light, open_panel, size_for
 from .reading import Fields, Numbers, as_runs, column, finite, lenient, listed, number_text
 from .theme import TICK_SIZE, ThemeName
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _PLANE_SIZE: Size = (5.4, 4.4)
 _STEEP = 30.0

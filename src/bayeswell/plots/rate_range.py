@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from .canvas import marks_if_few, open_panel
+from .canvas import Axes, marks_if_few, open_panel
 from .reading import Fields, finite, number_text
 from .theme import ThemeName
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _NEEDS = ("rates", "objectives")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import SettingError, nearest
 from .calibration import describe_calibration, describe_reliability, plot_calibration, plot_reliability
-from .canvas import OUTSIDE_PYPLOT
+from .canvas import OUTSIDE_PYPLOT, Figure
 from .comparing import describe_comparison, describe_step_times, plot_comparison, plot_step_times
 from .examples import describe_examples, plot_examples
 from .grids import describe_beta_landscape, describe_momentum_landscape, plot_beta_landscape, plot_momentum_landscape
@@ -43,9 +43,6 @@ from .uncertainty import (
     plot_ood_scores,
     plot_risk_coverage,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import DataError
-from .canvas import BELOW, literal, marks_if_few, open_panel
+from .canvas import BELOW, Axes, literal, marks_if_few, open_panel
 from .reading import Fields, Numbers, finite, number_text
 from .theme import ThemeName
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _STDS = 2.0
 

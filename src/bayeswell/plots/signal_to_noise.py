@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import DataError, SettingError, nearest
-from .canvas import handle, is_steep, literal, open_panel, size_for
+from .canvas import Axes, handle, is_steep, literal, open_panel, size_for
 from .reading import Fields, Numbers, as_list, as_runs, listed, number_text
 from .theme import ThemeName
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _MEASURES: Mapping[str, str] = {
     "second_moment_mean": "E[g²] / Var[g],\nmean over parameters",

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import DataError, nearest, require_count
-from .canvas import is_steep, literal, marks_if_few, open_panel, open_sheet, size_for
+from .canvas import AnyFigure, Axes, is_steep, literal, marks_if_few, open_panel, open_sheet, size_for
 from .reading import Fields, Numbers, as_list, as_numbers, column, finite, listed, number_text
 from .theme import ThemeName
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
 
 _MOST_CELLS = 96
 """Rows and columns of a heat map that are shown: more are not told apart, and make the file large."""
@@ -44,9 +40,7 @@ def heat_map_record(layer: str, stds: Any, ranks: Sequence[int] = (1, 2)) -> dic
     return {"layer": layer, "stds": matrix.tolist(), "approximations": found}
 
 
-def plot_std_heat_maps(
-    record: Any, *, figure: Figure | SubFigure | None = None, theme: ThemeName = "light"
-) -> tuple[Axes, ...]:
+def plot_std_heat_maps(record: Any, *, figure: AnyFigure | None = None, theme: ThemeName = "light") -> tuple[Axes, ...]:
     """A matrix of stds and its low-rank approximations on one colour scale (k-tied, figure 4)."""
     layer, stds, cut = _heat(record)
     sheet = open_sheet(figure, theme, (2.4 * (1 + len(cut)) + 0.8, 3.0))
@@ -94,7 +88,7 @@ def plot_spectra(
     taken: Sequence[Any],
     *,
     layers: Sequence[str] | None = None,
-    figure: Figure | SubFigure | None = None,
+    figure: AnyFigure | None = None,
     theme: ThemeName = "light",
 ) -> tuple[Axes, ...]:
     """Explained variance of each singular value of stds and means, and of stds before training; a panel a layer."""
@@ -176,9 +170,7 @@ def describe_std_paths(path: Any) -> str:
     return f"Posterior std / prior std by layer: {listed(clauses)}." if clauses else "Stds by layer without data."
 
 
-def plot_layers(
-    report: Any, *, figure: Figure | SubFigure | None = None, theme: ThemeName = "light"
-) -> tuple[Axes, Axes]:
+def plot_layers(report: Any, *, figure: AnyFigure | None = None, theme: ThemeName = "light") -> tuple[Axes, Axes]:
     """Median std / prior std of each layer, from its lowest to its highest, and KL a weight (``LayerReport``)."""
     rows = _layers(report)
     sheet = open_sheet(figure, theme, (8.0, 1.1 + 0.3 * max(3, len(rows))))

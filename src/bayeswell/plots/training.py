@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import DataError
-from .canvas import SINGLE, Panel, handle, is_steep, marks_if_few, open_panel, open_sheet, with_legend
+from .canvas import SINGLE, AnyFigure, Axes, Panel, handle, is_steep, marks_if_few, open_panel, open_sheet, with_legend
 from .reading import Numbers, as_list, as_numbers, as_runs, finite, listed, number_text
 from .theme import ThemeName
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
 
 _LABELS: Mapping[str, str] = {
     "total": "objective\n(nats per example)",
@@ -35,7 +31,7 @@ Epochs = list[Mapping[str, Any]]
 
 
 def plot_training_curves(
-    runs: Mapping[str, Sequence[Any]], *, figure: Figure | SubFigure | None = None, theme: ThemeName = "light"
+    runs: Mapping[str, Sequence[Any]], *, figure: AnyFigure | None = None, theme: ThemeName = "light"
 ) -> tuple[Axes, ...]:
     """NLL, KL, accuracy (or RMSE) and learning rates against epochs, a panel each, as far as any run has them."""
     wanted = _panels(runs)

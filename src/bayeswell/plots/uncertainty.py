@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import require_count
-from .canvas import Panel, literal, marks_if_few, open_panel, size_for
+from .canvas import Axes, Panel, literal, marks_if_few, open_panel, size_for
 from .reading import Fields, Numbers, as_runs, finite, listed, number_text
 from .theme import ThemeName
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _SCORES: Mapping[str, str] = {
     "entropy": "predictive entropy (nats)",

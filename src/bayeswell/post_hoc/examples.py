@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
+from ..nested import map_tensors, taken
 from ..types import Inputs
 
 CHUNK_NUMBERS = 1 << 24
@@ -29,7 +29,7 @@ def weight_gradients(network: Network, weights: Tensor, inputs: Inputs, columns:
     vectorise = True
     for start in range(0, columns.shape[1], examples):
         part = slice(start, start + examples)
-        some = _map(inputs, partial(_cut, part=part))
+        some = taken(inputs, part)
         for chosen in columns[:, part].split(at_once):
             if vectorise:
                 try:
@@ -40,13 +40,9 @@ def weight_gradients(network: Network, weights: Tensor, inputs: Inputs, columns:
             yield _one_by_one(network, weights, some, chosen)
 
 
-def _cut(tensor: Tensor, part: slice) -> Tensor:
-    return tensor[part]
-
-
 def _vectorised(network: Network, weights: Tensor, inputs: Inputs, columns: Tensor) -> Tensor:
     def of_example(own: Inputs, vectors: Tensor) -> Tensor:
-        batch_of_one = _map(own, lambda tensor: tensor.unsqueeze(0))
+        batch_of_one = map_tensors(own, lambda tensor: tensor.unsqueeze(0))
         pull = torch.func.vjp(lambda flat: network(flat, batch_of_one)[0], weights)[1]
         rows: Tensor = torch.vmap(lambda vector: pull(vector)[0])(vectors)
         return rows
@@ -62,20 +58,9 @@ def _one_by_one(network: Network, weights: Tensor, inputs: Inputs, columns: Tens
     rows = []
     with torch.enable_grad():
         for index in range(columns.shape[1]):
-            outputs = network(leaf, _map(inputs, partial(_cut, part=slice(index, index + 1))))[0]
+            outputs = network(leaf, taken(inputs, slice(index, index + 1)))[0]
             rows += [
                 torch.autograd.grad(outputs, leaf, vector, retain_graph=True, materialize_grads=True)[0]
                 for vector in columns[:, index]
             ]
     return torch.stack(rows)
-
-
-def _map(inputs: Inputs, function: Callable[[Tensor], Tensor]) -> Inputs:
-    """The inputs with every tensor replaced; tuples and mappings are gone into, other things kept."""
-    if isinstance(inputs, Tensor):
-        return function(inputs)
-    if isinstance(inputs, Mapping):
-        return {key: _map(value, function) for key, value in inputs.items()}
-    if isinstance(inputs, tuple):
-        return tuple(_map(value, function) for value in inputs)
-    return inputs

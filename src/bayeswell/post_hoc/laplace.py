@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import CompositionError, DataError, NetworkError, SettingError, nearest, require_count, require_positive
+from ..finite import all_finite
 from ..layers import plain_kernels
 from ..likelihoods import check_targets
 from ..modes import evaluation_mode
@@ -116,7 +117,7 @@ class LaplaceApproximation(PostHocPart):
 
         def columns(outputs: Tensor, targets: Tensor) -> Tensor:
             check_targets(likelihood, targets, outputs)
-            if not bool(outputs.isfinite().all()):
+            if not all_finite([outputs]):
                 raise NetworkError(
                     "laplace: the network's outputs hold NaN or inf; train it anew, or look at its inputs"
                 )
@@ -270,7 +271,7 @@ def _require_examples(examples: int) -> None:
 
 def _require_finite(sites: Sequence[Site], curvature: Tensor) -> None:
     layout = Layout(tuple(sites))
-    if not bool(curvature.isfinite().all()):
+    if not all_finite([curvature]):
         name = next(site.name for site in sites if not bool(curvature[layout.slices[site.name]].isfinite().all()))
         raise NetworkError(f"laplace: the curvature of '{name}' is NaN or inf; the network's outputs or gradients are")
 

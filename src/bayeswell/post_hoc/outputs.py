@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import BayeswellWarning, CompositionError, NetworkError
 from ..likelihoods import RealLikelihood, weighted_as
-from ..registry import label_of
+from ..registry import kind_of
 from ..types import Likelihood
 
 MAX_EXACT_OUTPUTS = 100
@@ -44,9 +44,7 @@ def curvature_columns(
         return _exact(likelihood, outputs, targets) if diagonal is None else _diagonal(diagonal(outputs.detach()))
     root: Any = weighted_as(likelihood, targets)
     if not hasattr(root, "curvature_root"):
-        raise CompositionError(
-            f"likelihood {label_of(likelihood)} lacks `curvature_root`, needed by post_hoc 'laplace'"
-        )
+        raise CompositionError(f"likelihood {kind_of(likelihood)} lacks `curvature_root`, needed by post_hoc 'laplace'")
     columns = [root.curvature_root(outputs.detach(), generator) for _ in range(draws)]
     sampled: Tensor = torch.stack(columns).detach() / draws**0.5
     return sampled.to(outputs.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,12 +11,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..errors import SettingError, require_count, require_positive
+from ..errors import BayeswellWarning, SettingError, require_count, require_positive
 from ..native import takes, tied_draw_and_kl, tied_slopes
 from ..tree import Layout, Site
 from ..types import ENTROPY, FACTORISED, LOG_PROB, WEIGHT_SAMPLE, Posterior, Prior
 from ..types.posterior import rows_of
 from .factorised import FactorisedPosterior
+from .mean_field import MeanFieldPosterior
 from .one_pass import GaussianPrior, slopes
 from .start import check_initial_std, initial_std_vector
 from .std_forms import AS_IT_IS
@@ -195,7 +197,7 @@ class KTied:
 
     ``tie`` chooses the tied parameters by name patterns; a convolution kernel is tied as the matrix (output
     channels) x (input channels x kernel area). The paper ties dense and recurrent matrices only. Biases, and
-    matrices whose smaller side is below the rank, stay mean-field.
+    matrices whose smaller side is below the rank, stay mean-field (with a warning where nothing is left to tie).
     """
 
     rank: int = 2
@@ -223,9 +225,15 @@ class KTied:
                 f"k_tied: tie = {self.tie!r} fits no weight matrix; the network has: "
                 f"{', '.join(s.name for s in layout.sites if s.matrix_shape) or 'none'}"
             )
+        stds = initial_std_vector(self.initial_std, prior)
         largest = max(min(s.matrix_shape) for s in chosen if s.matrix_shape)
         if self.rank > largest:
-            raise SettingError(f"k_tied: rank = {self.rank} exceeds the smaller side ({largest}) of every tied matrix")
+            warnings.warn(
+                f"k_tied: rank = {self.rank} exceeds the smaller side ({largest}) of every matrix that could be tied; "
+                "all stds are mean-field",
+                BayeswellWarning,
+                stacklevel=2,
+            )
+            return MeanFieldPosterior(layout, means, stds)
         tied = frozenset(s.name for s in chosen if s.matrix_shape and self.rank <= min(s.matrix_shape))
-        stds = initial_std_vector(self.initial_std, prior)
         return KTiedPosterior(layout, means, stds, tied, self.tie, self.rank, self.spread)

@@ -85,7 +85,8 @@ class LowRankPosterior(Posterior):
             diagonal, columns = noise[:, : self.layout.size], noise[:, self.layout.size :]
             weights = torch.addcmul(self.mean, std, diagonal + columns @ self.loading.T)
         widening = self.loading.square().sum(-1)
-        second_moment = torch.addcmul(self.mean.square(), std.square(), 1 + widening)
+        away = self.mean if prior.centre is None else self.mean - prior.centre
+        second_moment = torch.addcmul(away.square(), std.square(), 1 + widening)
         cross_term = 0.5 * (prior.inverse_variance * second_moment).sum()
         log_volume = self.log_std.sum() + self._cholesky().diagonal().log().sum()
         return weights, cross_term - log_volume + (prior.log_std_sum - 0.5 * self.layout.size)

@@ -9,10 +9,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..errors import NetworkError, SettingError
+from ..errors import AbsentError, NetworkError
 from ..likelihoods import Categorical, ClassLikelihood, RealLikelihood, for_outputs
 from ..metrics import entropy
-from ..registry import label_of
+from ..registry import kind_of
 from ..types import Likelihood
 from .predictions import ClassPrediction, RealPrediction
 
@@ -208,9 +208,9 @@ def joined(averages: Sequence[PredictionAverage]) -> ClassPrediction | RealPredi
     return class_prediction(classes) if classes else real_prediction(reals)
 
 
-def _cannot_predict(likelihood: Likelihood) -> SettingError:
-    return SettingError(
-        f"likelihood {label_of(likelihood)} lacks `class_probabilities` or `mean_and_variance`, needed to predict"
+def _cannot_predict(likelihood: Likelihood) -> AbsentError:
+    return AbsentError(
+        f"likelihood {kind_of(likelihood)} lacks `class_probabilities` or `mean_and_variance`, needed to predict"
     )
 
 

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
+from ..finite import first_not_finite
+from ..nested import map_leaves
 from ..types import Inputs
 from .contracts import Drawable
 
@@ -80,12 +82,8 @@ def map_tensors(inputs: Inputs, change: Callable[[str, Any], Any]) -> Inputs:
     def visit(name: str, value: Any) -> Any:
         return change(name, value) if isinstance(value, Tensor | np.ndarray) else value
 
-    if isinstance(inputs, Tensor | np.ndarray):
-        return change("inputs", inputs)
-    if isinstance(inputs, tuple):
-        return tuple(visit(f"inputs[{index}]", value) for index, value in enumerate(inputs))
-    if isinstance(inputs, Mapping):
-        return {key: visit(f"inputs[{key!r}]", value) for key, value in inputs.items()}
+    if isinstance(inputs, Tensor | np.ndarray | tuple | Mapping):
+        return map_leaves(inputs, visit, "inputs", deep=False)
     raise DataError(
         f"inputs are a {type(inputs).__name__}; allowed: a tensor, a numpy array, a tuple (positional) or a "
         "mapping (keywords) of them"
@@ -124,8 +122,6 @@ def _from_numpy(name: str, array: np.ndarray[Any, Any]) -> Tensor:
 
 
 def _require_finite(name: str, tensor: Tensor) -> None:
-    if tensor.is_floating_point() or tensor.is_complex():
-        wrong = ~torch.isfinite(tensor)
-        if bool(wrong.any()):
-            index = tuple(wrong.nonzero()[0].tolist())
-            raise DataError(f"{name}: {tensor[index].item():g} at index {index}; every number must be finite")
+    index = first_not_finite(tensor)
+    if index is not None:
+        raise DataError(f"{name}: {tensor[index].item():g} at index {index}; every number must be finite")

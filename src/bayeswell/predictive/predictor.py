@@ -54,12 +54,12 @@ def load(
     net: nn.Module | None = None,
     *,
     device: str | torch.device = "cpu",
-    parts: Sequence[type[Any]] = (),
+    parts: Sequence[Any] = (),
 ) -> Predictor:
     """Bring back what ``save`` wrote; it predicts as it did.
 
     A network of a class of one's own is passed as ``net``: it supplies the code and the structure, its weights do not
-    matter. ``parts`` are the classes of parts of one's own (a likelihood, a prior, ...) that are not registered with
+    matter. ``parts`` are the classes (or functions) of parts of one's own that are not registered with
     ``bayeswell.register``. Nothing that is loaded is run.
     """
     saved = load_saved(path, net, device=device, parts=parts)

@@ -125,6 +125,18 @@ class FlatPrior(nn.Module):
         ]
         return torch.cat(pieces)
 
+    @property
+    def independent(self) -> bool:
+        """Whether it is a product over weights: always."""
+        return True
+
+    def at(self, site: Site) -> FlatPrior:
+        """The prior of one site alone, in float64."""
+        zeros = self.std_vector().new_zeros(site.size, dtype=torch.float64)
+        alone = FlatPrior(Layout((site,)), (self.parts[self.layout.sites.index(site)],), like=zeros)
+        alone.centre = None if self.centre is None else self.centre[self.layout.slices[site.name]].double()
+        return alone
+
     def explain(self, site: Site) -> str:
         """The prior of one site, for ``describe()``."""
         part = self.parts[self.layout.sites.index(site)]

@@ -68,9 +68,17 @@ class LearnedPrior(nn.Module):
 
     def expected_log_prob(self, mean: Tensor, std: Tensor) -> Tensor:
         """E[log p(w)] for independent w_i ~ N(mean_i, std_i^2)."""
-        own = self.posterior.std_vector()
-        squares = ((mean - self.centre).square() + std.square()) / (2 * own.square())
-        return -(squares + own.log() + 0.5 * math.log(2 * math.pi)).sum()
+        return _Gaussians(self.centre, self.posterior.std_vector()).expected_log_prob(mean, std)
+
+    @property
+    def independent(self) -> bool:
+        """Whether it is a product over weights."""
+        return self._factorised
+
+    def at(self, site: Site) -> _Gaussians:
+        """The prior of one site alone, in float64, of independent weights."""
+        part = self.layout.slices[site.name]
+        return _Gaussians(self.centre[part].double(), self.posterior.std_vector()[part].double())
 
     def std_vector(self) -> Tensor:
         """(P,): standard deviation of each weight."""
@@ -83,6 +91,22 @@ class LearnedPrior(nn.Module):
     def settings(self) -> dict[str, Any]:
         """As plain data; the numbers are in ``state_dict``."""
         return {"posterior": settings_of(self.part)}
+
+
+class _Gaussians:
+    """Independent N(centre_i, s_i^2)."""
+
+    def __init__(self, centre: Tensor, std: Tensor) -> None:
+        self.centre, self.std = centre, std
+
+    def log_prob(self, weights: Tensor) -> Tensor:
+        """(D, P) -> (D,)."""
+        squares = ((weights - self.centre) / self.std).square() / 2
+        return -(squares + self.std.log() + 0.5 * math.log(2 * math.pi)).sum(-1)
+
+    def expected_log_prob(self, mean: Tensor, std: Tensor) -> Tensor:
+        """E[log p(w)] for independent w_i ~ N(mean_i, std_i^2)."""
+        return self.log_prob(mean) - ((std / self.std).square() / 2).sum()
 
 
 def _held(posterior: Posterior) -> Posterior:

@@ -67,26 +67,25 @@ def scores_of(run: RunRecord) -> tuple[dict[str, float], dict[str, float]]:
     errors: dict[str, float] = {}
     for part in ("test", "ood"):
         record = mapping(run.result.get(part))
-        for key, value in mapping(record.get("values")).items():
-            found = number(value)
-            if found is not None:
-                values[_OF_RESULT.get(str(key), str(key))] = found
-        for key, value in mapping(record.get("standard_errors_over_examples")).items():
-            found = number(value)
-            if found is not None:
-                errors[_OF_RESULT.get(str(key), str(key))] = found
-    for key, value in mapping(run.inspection.get("metrics")).items():
-        found = number(value)
-        if found is None:
-            continue
-        if key.endswith(_ERROR) and key.removesuffix(_ERROR) in mapping(run.inspection.get("metrics")):
-            errors[key.removesuffix(_ERROR)] = found
+        for found, name in ((values, "values"), (errors, "standard_errors_over_examples")):
+            found |= {_OF_RESULT.get(key, key): value for key, value in _numbers(record.get(name)).items()}
+    inspected = _numbers(run.inspection.get("metrics"))
+    for key, value in inspected.items():
+        of = key.removesuffix(_ERROR)
+        if of != key and of in mapping(run.inspection.get("metrics")):
+            errors[of] = value
         else:
-            values[key] = found
+            values[key] = value
     ratio = number(run.result.get("std_ratio"))
     if ratio is not None:
         values["std_ratio"] = ratio
     return values, errors
+
+
+def _numbers(record: Any) -> dict[str, float]:
+    """The numbers of a mapping by name."""
+    found = {str(key): number(value) for key, value in mapping(record).items()}
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def shown(value: float | None) -> str:

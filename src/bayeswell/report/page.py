@@ -78,7 +78,7 @@ def render_page(reading: Reading, paths: Sequence[str] = (), *, title: str = "",
         version=__version__,
         # The page's own script and style, and the drawings of the plots room, are the only texts that are not escaped.
         script=Markup(script),
-        script_hash=_hash(script),
+        script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii"),
         style=Markup(style),
         tables=[
             {"table": table, "pictures": drawn, "cards": [card_of(row) for row in table.rows]}
@@ -86,7 +86,7 @@ def render_page(reading: Reading, paths: Sequence[str] = (), *, title: str = "",
         ],
         svg=Markup,
         runs=[_run_row(run) for run in reading.runs],
-        run_scores=_run_scores(tables),
+        run_scores=list({score.key: score for table in tables for score in table.scores}.values()),
         shown=shown,
         examples=_examples(tables),
         environments=_environments(reading.runs),
@@ -97,19 +97,10 @@ def render_page(reading: Reading, paths: Sequence[str] = (), *, title: str = "",
     )
 
 
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
-
-
 def _title(tables: Sequence[Table]) -> str:
     data = ", ".join(dict.fromkeys(table.data for table in tables))
     labels = list(dict.fromkeys(row.label for table in tables for row in table.rows))
     return f"{labels[0] if len(labels) == 1 else f'{len(labels)} methods'} on {data}"
-
-
-def _run_scores(tables: Sequence[Table]) -> list[Any]:
-    found = {score.key: score for table in tables for score in table.scores}
-    return list(found.values())
 
 
 def _run_row(run: RunRecord) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..metrics import estimate_over_seeds
@@ -145,4 +145,4 @@ def _mark(score: Score, rows: Sequence[MethodRow]) -> None:
     for row in having:
         cell = row.cells[score.key]
         if cell.mean == best:
-            row.cells[score.key] = Cell(cell.mean, cell.over_seeds, cell.over_examples, best=True)
+            row.cells[score.key] = replace(cell, best=True)

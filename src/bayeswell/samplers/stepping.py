@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from ..errors import DivergenceError, FileError, SettingError, require_count, require_positive
-from ..finite import all_finite
+from ..finite import all_finite, first_not_finite
 from ..native import magnitude, takes
 from ..random import LEAST_COUNTED, draw_key, standard_normal
 from ..types import Stepper
@@ -230,8 +230,8 @@ class Sampler(Optimizer):
         for made, lr in zip(proposals, self.learning_rates(), strict=True):
             for key, tensors in {"": made.values, **made.state}.items():
                 for param, tensor in zip(made.params, tensors, strict=True):
-                    bad = ~tensor.isfinite()
-                    if not bool(bad.any()):
+                    index = first_not_finite(tensor)
+                    if index is None:
                         continue
                     what = (
                         f"the {key} of {self._name_of(made.group, param)}" if key else self._name_of(made.group, param)
@@ -240,8 +240,8 @@ class Sampler(Optimizer):
                     healthy = grad is None or bool(grad.isfinite().all())
                     cause = f"lower lr (now {lr:g})" if healthy else "its gradient is NaN or inf already"
                     return (
-                        f"{self.name}: step {self.steps} would make {what} NaN or inf at index "
-                        f"{tuple(bad.nonzero()[0].tolist())}; nothing was changed; {cause}"
+                        f"{self.name}: step {self.steps} would make {what} NaN or inf at index {index}; nothing was "
+                        f"changed; {cause}"
                     )
         raise AssertionError("a step was refused though every number is finite")
 

@@ -38,14 +38,17 @@ def deep_copies(subject: Subject) -> None:
 
 
 def pickles(subject: Subject) -> None:
-    """So does what comes back from a pickle, if its class can be imported."""
+    """It can be pickled, if its class can be imported.
+
+    Nothing in the package reads a pickle; that it comes back as it was is what ``deep_copies`` says, by the same means.
+    """
     kind = type(subject.own)
     module = sys.modules.get(kind.__module__)
     if getattr(module, kind.__qualname__.split(".")[0], None) is None or "<" in kind.__qualname__:
         raise Omitted(f"the class {kind.__qualname__} cannot be imported")
     if any(_is_function(value) for value in _values(subject.own)):
         raise Omitted("it holds a function")
-    _same(subject, pickle.loads(pickle.dumps(subject.part)), "what comes back from a pickle")
+    pickle.dumps(subject.part)
 
 
 def settings_round_trip(subject: Subject) -> None:

@@ -87,20 +87,27 @@ def require_same(what: str, found: Any, expected: Any) -> None:
 def difference(found: Any, expected: Any, place: str = "") -> str | None:
     """Where two states differ; None if they do not."""
     if isinstance(expected, Tensor):
-        same = isinstance(found, Tensor) and found.dtype == expected.dtype and torch.equal(found, expected)
-        return None if same else f"'{place or 'it'}' differs"
+        if not isinstance(found, Tensor) or (found.dtype, found.shape) != (expected.dtype, expected.shape):
+            return f"{place or 'it'} is {_kind(found)}, expected {_kind(expected)}"
+        if torch.equal(found, expected):
+            return None
+        return f"{place or 'it'} differs by up to {float((found.double() - expected.double()).abs().max()):.3g}"
     if isinstance(expected, Mapping):
         if not isinstance(found, Mapping) or set(found) != set(expected):
-            return f"'{place or 'it'}' has other keys: {sorted(map(str, found))}, expected {sorted(map(str, expected))}"
+            return f"{place or 'it'} has other keys: {sorted(map(str, found))}, expected {sorted(map(str, expected))}"
         pairs = ((found[key], expected[key], f"{place}.{key}".lstrip(".")) for key in expected)
     elif isinstance(expected, list | tuple):
         if not isinstance(found, list | tuple) or len(found) != len(expected):
-            return f"'{place or 'it'}' has another length"
+            return f"{place or 'it'} has another length"
         pairs = ((a, b, f"{place}[{i}]") for i, (a, b) in enumerate(zip(found, expected, strict=True)))
     else:
         same = found == expected or (found != found and expected != expected)
-        return None if same else f"'{place or 'it'}' is {found!r}, expected {expected!r}"
+        return None if same else f"{place or 'it'} is {found!r}, expected {expected!r}"
     return next((where for pair in pairs if (where := difference(*pair)) is not None), None)
+
+
+def _kind(value: Any) -> str:
+    return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
 def require_mean(what: str, samples: Tensor, expected: Tensor | float) -> None:

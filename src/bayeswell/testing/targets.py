@@ -34,24 +34,28 @@ class Case:
         """The given ones, or the first of some usual kinds that the likelihood takes."""
         shapes: list[tuple[int, ...]] = [(_EXAMPLES, 1), (_EXAMPLES, 3), (_EXAMPLES, 2), (_EXAMPLES,)]
         tried = [0.7 * normal(*shape, seed=1) for shape in shapes] if outputs is None else [outputs]
+        refusal = ""
         for candidate in tried:
             candidate = candidate.detach().to(DOUBLE) if candidate.is_floating_point() else candidate
-            for value in [targets] if targets is not None else self._targets(candidate):
+            try:
+                values = [targets] if targets is not None else self._targets(candidate)
+            except Exception as error:
+                refusal = _said(error)
+                continue
+            for value in values:
                 try:
                     losses = self.part.nll(candidate, value)
                     if isinstance(losses, Tensor) and bool(losses.isfinite().all()) and bool(losses.any()):
                         return candidate, value
-                except Exception:
+                except Exception as error:
                     if outputs is not None and targets is not None:
                         raise
-        raise PartError("no usual outputs and targets fit it; give check_part(..., outputs=..., targets=...)")
+                    refusal = _said(error)
+        raise PartError(f"no usual outputs and targets fit it{refusal}; give outputs=... and targets=...")
 
     def _targets(self, outputs: Tensor) -> list[Tensor]:
         if hasattr(self.part, "sample_targets"):
-            try:
-                return [self.part.sample_targets(outputs, make_generator(2))]
-            except Exception:
-                return []
+            return [self.part.sample_targets(outputs, make_generator(2))]
         zeros_and_ones = torch.tensor([0.0, 1.0] * (_EXAMPLES // 2), dtype=DOUBLE)
         found = [zeros_and_ones.expand(*outputs.shape[:0:-1], -1).T, zeros_and_ones, zeros_and_ones.long()]
         return found if outputs.dim() < 2 or outputs.shape[1] == 1 else [found[2], found[0]]
@@ -70,3 +74,7 @@ class Case:
         if not self.normalised:
             raise Omitted("exp(-nll) is no density (class weights, or normalised = False)")
         return law_of(self.part.nll, self.outputs[example], self.targets[example])
+
+
+def _said(error: Exception) -> str:
+    return f" ({type(error).__name__}: {' '.join(str(error).split()):.150})"

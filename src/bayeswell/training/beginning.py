@@ -63,7 +63,8 @@ def beginning(
             f"method '{chosen.name}' has members = {chosen.members}: its networks are trained one by one and gathered, "
             "and cannot go on together; train longer from the start"
         )
-    goes_on = state is not None and chosen == earlier and not is_posterior(chosen.prior)
+    same = chosen == earlier and likelihood is None and not is_posterior(chosen.prior)
+    goes_on = state is not None and same
     trained = Trained(net.model if isinstance(net, Saved) else net, "prior" not in settings, goes_on)
     own_likelihood = getattr(net, "likelihood", None) if likelihood is None else likelihood
     if own_likelihood is None:

@@ -15,10 +15,11 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 from ..errors import DataError, SettingError, require_count
 from ..fingerprint import sha256_of
+from ..nested import taken
 from ..random import derive_seed, make_generator
 from ..types import Inputs
 from .example_stream import ExampleStream, sample_sha256
-from .examples import as_tensors, as_weights, batch_parts, require_equal_length, taken
+from .examples import as_tensors, as_weights, batch_parts, require_equal_length
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]
 """Changes the inputs of a batch at random: (inputs, generator) -> inputs."""

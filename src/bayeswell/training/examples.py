@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import DataError
+from ..nested import leaves, taken
 from ..types import Inputs
 
 
@@ -67,8 +68,7 @@ def batch_parts(batch: Any, dtype: torch.dtype | None) -> tuple[Inputs, Tensor, 
 
 def require_equal_length(inputs: Any, examples: int) -> None:
     """One input for each target."""
-    parts = inputs.values() if isinstance(inputs, Mapping) else inputs if isinstance(inputs, tuple) else [inputs]
-    for part in parts:
+    for _, part in leaves(inputs, deep=False):
         if len(part) != examples:
             raise DataError(f"{len(part)} inputs but {examples} targets; there must be one target for each input")
 
@@ -83,15 +83,6 @@ def part_of(inputs: Inputs, targets: Tensor, start: int, stop: int) -> tuple[Inp
     if start == 0 and stop == len(targets):
         return inputs, targets
     return taken(inputs, slice(start, stop)), targets[start:stop]
-
-
-def taken(inputs: Inputs, chosen: Tensor | slice) -> Inputs:
-    """Some of the examples."""
-    if isinstance(inputs, Mapping):
-        return {key: part[chosen] for key, part in inputs.items()}
-    if isinstance(inputs, tuple):
-        return tuple(part[chosen] for part in inputs)
-    return inputs[chosen]
 
 
 def dtype_of(net: nn.Module) -> torch.dtype | None:

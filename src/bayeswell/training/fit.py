@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import os
 import warnings
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import BayeswellWarning, CompositionError, NetworkError, SettingError, require_count
+from ..errors import BayeswellWarning, CompositionError, NetworkError, SettingError, nearest, require_count
 from ..fingerprint import sha256_of
 from ..lifting import BayesianModule, Saved, Where
 from ..methods import Method, assemble
@@ -127,6 +128,7 @@ def fit(
     _require_kinds(net, devices, callbacks, watch, early_stopping)
     if resume and folder is None:
         raise SettingError("resume = True, but no folder: say where the run is")
+    _require_known(settings)
     start = beginning(net, method, likelihood, settings)
     chosen, likelihood, dtype = start.method, start.likelihood, dtype_of(start.module)
     batches = as_batches(data, batch_size, dtype, augment)
@@ -154,6 +156,15 @@ def fit(
         if wants_progress(progress) and engine.rank == 0:
             watchers.append(stack.enter_context(closing(ProgressBar())))
         return _fit_members(plan, validate, best, watchers, run_folder)
+
+
+def _require_known(settings: Mapping[str, Any]) -> None:
+    """Refuse a misspelt keyword with the nearest of ``fit``'s own and the method's settings."""
+    own = [name for name, kind in inspect.signature(fit).parameters.items() if kind.kind is not kind.VAR_KEYWORD]
+    allowed = {*own, *Method.settings()}
+    for key in settings:
+        if key not in allowed:
+            raise SettingError(f"fit has no setting '{key}'; {nearest(key, allowed)}")
 
 
 def _require_kinds(net: Any, devices: Any, callbacks: Any, watch: Any, early_stopping: Any) -> None:
@@ -218,7 +229,7 @@ def _fit_members(
                 run.load_state_dict(saved["run"])
                 saved = None
             elif plan.start.state is not None:
-                run.load_state_dict(plan.start.state)
+                run.load_state_dict(copy.deepcopy(plan.start.state))  # torch's optimizers would go on in the given one
             with plan.engine.watched():
                 history = train(run, validate)
             state = end_state(run) if method.members == 1 else None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import time
@@ -33,10 +34,15 @@ LOCK, LOCK_SECONDS = ".lock", 10.0
 CONFIG, METRICS, RESULT, MODEL, CHECKPOINTS = "config.json", "metrics.jsonl", "result.json", "model", "checkpoints"
 
 
+_EPOCHS = re.compile(r"(problem\.experiment\.)?epochs was ")
+"""The change of settings that makes a run longer."""
+
+
 class RunFolder:
     """The files of one run. ``problem`` is kept with the settings: what a command needs to make the run again.
 
-    ``is_new`` says, after ``open``, that there was no run here before.
+    ``longer`` lets a run that may be finished go on to more epochs than it was begun with. ``is_new`` says, after
+    ``open``, that there was no run here before.
     """
 
     def __init__(
@@ -46,12 +52,13 @@ class RunFolder:
         problem: Mapping[str, JSON] | None = None,
         resume: bool = False,
         force: bool = False,
+        longer: bool = False,
         checkpoint_steps: int | None = None,
         checkpoint_seconds: float = 30.0,
     ) -> None:
         self.path = Path(path)
         self.problem = dict(problem or {})
-        self.resume, self.force = resume, force
+        self.resume, self.force, self.longer = resume, force, longer
         self.checkpoint_steps, self.checkpoint_seconds = checkpoint_steps, checkpoint_seconds
         self.checkpoints = Checkpoints(self.path / CHECKPOINTS)
         self.is_new = False
@@ -84,11 +91,14 @@ class RunFolder:
                     "choose another folder"
                 )
             changes = differences(read_document(self.path / CONFIG), wanted)
-            if changes and not self.force:
-                told = "; ".join(changes)
+            refused = [change for change in changes if not (self.longer and _EPOCHS.match(change))]
+            if refused and not self.force:
+                told = "; ".join(refused)
                 raise SettingError(f"the run in {str(self.path)!r} was begun otherwise: {told}; use force to go on")
             if changes:
                 write_document(self.path / CONFIG, wanted)
+            if self.longer:
+                (self.path / RESULT).unlink(missing_ok=True)  # it is no longer finished
             return
         if any(not entry.name.startswith(".") for entry in self.path.iterdir()):
             raise FileError(f"{str(self.path)!r} is not empty and holds no run; choose another folder")

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import AbsentError
 from ..likelihoods import ClassLikelihood, Gaussian, RealLikelihood, counted, for_outputs
 from ..metrics import accuracy, brier, ece, gaussian_nll, nll, rmse
 from ..predictive import ClassPrediction, RealPrediction, predict, predictive_nll
@@ -105,8 +106,10 @@ def validation_on(inputs: Inputs, targets: Tensor, *, draws: int, batch_size: in
 
     def validate(model: Any, likelihood: Any) -> dict[str, float]:
         settings: dict[str, Any] = {"draws": draws, "batch_size": batch_size, "seed": 0}
-        known = isinstance(likelihood, ClassLikelihood | RealLikelihood) or hasattr(likelihood, "for_outputs")
-        found = predict(model, inputs, likelihood, **settings) if known else None
+        try:
+            found: ClassPrediction | RealPrediction | None = predict(model, inputs, likelihood, **settings)
+        except AbsentError:  # it does not predict
+            found = None
         places = counted(likelihood, targets)
         if isinstance(found, ClassPrediction):
             if places is None:
