@@ -67,7 +67,7 @@ def check_part(part: Any, axis: str | None = None, **hints: Any) -> Report:
         found = _run(axis, label, "resolves", lambda: resolved(axis, part))
         passed.append("resolves")
         for check in EVERY_AXIS:
-            _note(axis, label, check, Subject(axis, part, found), passed, left_out)
+            _note(axis, label, check, Subject(axis, found), passed, left_out)
         case = _run(axis, label, "builds", lambda: suite.make(found, **hints))
         for check in suite.checks:
             torch.manual_seed(_SEED)

@@ -19,10 +19,9 @@ from .report import Check, Omitted, require, require_same
 
 @dataclass(frozen=True)
 class Subject:
-    """A part as it was given, and as its axis uses it."""
+    """A part as its axis uses it."""
 
     axis: str
-    given: Any
     part: Any
 
     @property
