@@ -14,11 +14,12 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
-from .errors import SettingError, nearest
+from .errors import BayeswellWarning, SettingError, nearest
 
 GROUP = "bayeswell.parts"
 GIVEN = "given"
@@ -49,7 +50,6 @@ class Registry(Generic[PartT]):
         self.requires = tuple(requires)
         self._protocol, self._adapt = protocol, adapt
         self._parts: dict[str, type[PartT]] = {}
-        self._looked_outside = False
         for part in parts:
             self.register(part)
         AXES[axis.lower().replace(" ", "_")] = self
@@ -85,7 +85,7 @@ class Registry(Generic[PartT]):
         if not isinstance(name, str):
             return False
         if _key(name) not in self._parts:
-            self._look_outside()
+            self._look_outside(_key(name))
         return _key(name) in self._parts
 
     def __getitem__(self, name: str) -> type[PartT]:
@@ -162,15 +162,27 @@ class Registry(Generic[PartT]):
         completed: PartT = self._completed(made)
         return completed
 
-    def _look_outside(self) -> None:
-        """Take in what other installed packages offer for this axis; asked for once, when a name is not known."""
-        if self._looked_outside:
-            return
-        self._looked_outside = True
-        prefix = f"{self.axis.lower().replace(' ', '_')}."
+    def _look_outside(self, wanted: str | None = None) -> None:
+        """Take in what other installed packages offer under a name, or all that they offer for this axis.
+
+        Optimizers and samplers may both be called ``stepper.name``. Only what is asked for is imported, and a package
+        that is broken is told of and left out.
+        """
+        axis = self.axis.lower().replace(" ", "_")
         for entry in entry_points(group=GROUP):
-            if entry.name.startswith(prefix):
-                self.register(entry.load())
+            kind, _, name = entry.name.partition(".")
+            if kind not in (axis, *(("stepper",) if axis in ("optimizer", "sampler") else ())):
+                continue
+            if _key(name) in self._parts or wanted not in (None, _key(name)):
+                continue
+            try:
+                part = entry.load()
+                if kind == axis or bool(getattr(part, "samples", False)) == (axis == "sampler"):
+                    self.register(part)
+            except Exception as error:
+                reason = " ".join(str(error).split())
+                note = f"{self.axis} '{name}' of {entry.value} cannot be used ({type(error).__name__}: {reason:.150})"
+                warnings.warn(note, BayeswellWarning, stacklevel=4)
 
     def summaries(self) -> dict[str, tuple[str, str]]:
         """For every name, those of other installed packages too: the one-line summary and the paper."""
