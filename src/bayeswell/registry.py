@@ -131,8 +131,9 @@ class Registry(Generic[PartT]):
     def _given(self, name: Any, outside: Sequence[Any]) -> PartT:
         """The object that a file only names."""
         for part in outside:
-            if kind_of(part) == name and not isinstance(part, type):
-                return self.resolve(copy.deepcopy(part))  # what is loaded into it is not loaded into the given one
+            if kind_of(part) == name:
+                # A copy: what is loaded into it is not loaded into the given one.
+                return self.resolve(part() if isinstance(part, type) else copy.deepcopy(part))
         raise SettingError(f"the {self.axis} is `{name}` of your own, which a file cannot hold")
 
     def _require_members(self, part: Any) -> None:
@@ -217,6 +218,11 @@ class Completed:
         return repr(self.part)
 
 
+def bare(part: Any) -> Any:
+    """The part itself, without what it was completed by."""
+    return part.part if isinstance(part, Completed) else part
+
+
 def _key(name: str) -> str:
     return name.replace("-", "_")
 
@@ -236,7 +242,7 @@ def kind_of(part: Any) -> str:
 
 def settings_of(part: Any) -> dict[str, Any]:
     """A part as plain JSON-ready data: its name and settings; the inverse of ``Registry.resolve``."""
-    part = part.part if isinstance(part, Completed) else part
+    part = bare(part)
     name = getattr(part, "name", None)
     if not isinstance(name, str) or not dataclasses.is_dataclass(part) or isinstance(part, type):
         raise SettingError(
@@ -254,7 +260,7 @@ def written(registry: Registry[Any], part: Any) -> dict[str, Any]:
     registered part and not renamed), where a setting is more than numbers, words, and lists of them, and where there is
     no name at all (a lambda).
     """
-    own = part.part if isinstance(part, Completed) else part
+    own = bare(part)
     if not isinstance(getattr(own, "name", None), str) or not dataclasses.is_dataclass(own):
         if not kind_of(own).isidentifier():
             raise SettingError(

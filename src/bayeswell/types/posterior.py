@@ -157,7 +157,7 @@ class Posterior(nn.Module):
 
     def explain(self, site: Site) -> str:
         """How this site is represented, for ``describe()``."""
-        raise NotImplementedError
+        return type(self).__name__
 
 
 def rows_of(sizes: Iterable[tuple[str, int]]) -> list[tuple[str, int, int]]:
