@@ -16,7 +16,7 @@ endif
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 MPLBACKEND=Agg
 
 # What a user's shell or pip settings may hold must not reach into the environment.
-unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV PYTHONDONTWRITEBYTECODE
 export PYTHONNOUSERSITE := 1
 export PIP_USER := 0
 export PIP_REQUIRE_HASHES := 0

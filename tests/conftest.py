@@ -14,6 +14,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from bayeswell.random import seed_global_generator
+
 SEED = 20_240_607
 """Where torch's, numpy's and Python's global generators stand at the start of every test."""
 
@@ -30,7 +32,7 @@ def fresh_start() -> Iterator[None]:
     """Seed the global generators; afterwards put back torch's global switches, whatever the test did."""
     random.seed(SEED)
     numpy.random.seed(SEED)  # noqa: NPY002 -- the legacy generator is what other libraries draw from
-    torch.manual_seed(SEED)
+    seed_global_generator(SEED)
     dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
     gradients = torch.is_grad_enabled()
     yield

@@ -26,10 +26,10 @@ SGD = {"stepper": {"name": "sgd", "lr": 0.01, "momentum": 0.9}, "batch_size": 10
 @pytest.mark.parametrize(
     ("method", "settings", "mean_tolerance", "std_tolerance"),
     [
-        ("bbb", NOISY | {"estimator": {"name": "weight_sampling", "draws": 8}}, 0.1, 0.08),
+        ("bbb", SLOWER | {"estimator": {"name": "weight_sampling", "draws": 8}, "epochs": 300}, 0.1, 0.08),
         ("bbb", EXACT | {"estimator": SigmaPoints()}, 0.01, 0.01),
         ("sgvb-lrt", NOISY, 0.1, 0.06),
-        ("flipout", NOISY | {"estimator": {"name": "flipout", "draws": 4}}, 0.1, 0.08),
+        ("flipout", SLOWER | {"estimator": {"name": "flipout", "draws": 4}}, 0.1, 0.08),
         ("vl", NOISY, 0.2, 0.15),
         ("ivon", IVON | {"estimator": {"name": "weight_sampling", "draws": 4}}, 0.15, 0.15),
         # Nothing random in it: the optimum of MAP, and the curvature of a quadratic.
@@ -76,7 +76,7 @@ def test_joint_methods_find_the_exact_posterior(method: str, settings: dict[str,
 
 @pytest.mark.parametrize(
     ("method", "stepper", "epochs"),
-    [("sgld", {"name": "sgld", "lr": 0.2}, 700), ("sghmc", {"name": "sghmc", "lr": 0.3, "momentum": 0.7}, 600)],
+    [("sgld", {"name": "sgld", "lr": 0.2}, 450), ("sghmc", {"name": "sghmc", "lr": 0.3, "momentum": 0.7}, 450)],
 )
 def test_samplers_draw_from_the_exact_posterior(method: str, stepper: dict[str, Any], epochs: int) -> None:
     """Four chains from the prior: means and variances by z-tests with the effective number of draws, rate 1e-6 each.
@@ -109,7 +109,7 @@ def test_samplers_draw_from_the_exact_posterior(method: str, stepper: dict[str, 
         ("swa", SGD, 0.1),
         ("swag", SGD, 0.1),
         ("swag-diag", SGD, 0.1),
-        ("hwa", NOISY, 0.1),
+        ("hwa", ADAM | {"epochs": 400}, 0.1),
     ],
 )
 def test_averages_find_the_mean(method: str, settings: dict[str, Any], tolerance: float) -> None:
@@ -143,7 +143,7 @@ def test_temperature_reaches_the_mean_field_methods(
 
 
 def test_temperature_reaches_the_samplers() -> None:
-    """Some 300 effective draws: 0.3 stds and 25 % are about five standard errors; T = 1 would be 80 % above."""
+    """Some 200 effective draws: 0.36 stds and 25 % are about five standard errors; T = 1 would be 80 % above."""
     stepper, bank = {"name": "sghmc", "lr": 0.3, "momentum": 0.7}, {"name": "bank", "burn_in": 100, "max_draws": 500}
-    drawn = linear_fit("sghmc", epochs=600, stepper=stepper, collector=bank, members=3, temperature=0.3)
-    assert_moments(drawn, LINEAR.mean(0.3), np.sqrt(np.diag(LINEAR.covariance(0.3))), 0.3, 0.25)
+    drawn = linear_fit("sghmc", epochs=600, stepper=stepper, collector=bank, members=2, temperature=0.3)
+    assert_moments(drawn, LINEAR.mean(0.3), np.sqrt(np.diag(LINEAR.covariance(0.3))), 0.36, 0.25)

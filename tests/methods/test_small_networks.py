@@ -28,13 +28,13 @@ def network_fit(problem: Problem, method: str, **settings: Any) -> Result:
 
 
 def test_sghmc_comes_nearer_to_nuts_than_map_on_a_classifier() -> None:
-    """Half of MAP's total variation, or less. Measured: MAP 0.071, SGHMC 0.023 with both of two seeds."""
+    """Half of MAP's total variation, or less. Measured: MAP 0.072, SGHMC 0.026 and 0.031."""
     reference = read_reference("classification")
     inputs, truth = torch.from_numpy(reference.problem.test_inputs).float(), torch.from_numpy(reference.mean)
-    point = network_fit(reference.problem, "map", epochs=500, stepper={"name": "adam", "lr": 0.03})
+    point = network_fit(reference.problem, "map", epochs=200, stepper={"name": "adam", "lr": 0.05})
     stepper = {"name": "sghmc", "lr": 0.1, "momentum": 0.97}
-    bank = {"name": "bank", "burn_in": 800, "max_draws": 400}
-    chain = network_fit(reference.problem, "sghmc", epochs=2200, stepper=stepper, collector=bank)
+    bank = {"name": "bank", "burn_in": 500, "max_draws": 400}
+    chain = network_fit(reference.problem, "sghmc", epochs=1300, stepper=stepper, collector=bank)
     certain, drawn = (result.predict(inputs, draws=400).probabilities for result in (point, chain))
     assert agreement(drawn, truth) >= agreement(certain, truth) > 0.9
     assert total_variation(drawn, truth) < 0.5 * total_variation(certain, truth)
@@ -47,8 +47,8 @@ def test_sghmc_has_the_uncertainty_of_nuts_on_a_curve() -> None:
     reference = read_reference("regression")
     mean, std = torch.from_numpy(reference.mean), torch.from_numpy(reference.std)
     stepper = {"name": "sghmc", "lr": 2e-3, "momentum": 0.97}
-    bank = {"name": "bank", "burn_in": 800, "max_draws": 400}
-    chain = network_fit(reference.problem, "sghmc", epochs=4000, stepper=stepper, collector=bank)
+    bank = {"name": "bank", "burn_in": 600, "max_draws": 400}
+    chain = network_fit(reference.problem, "sghmc", epochs=3000, stepper=stepper, collector=bank)
     drawn = chain.predict(torch.from_numpy(reference.problem.test_inputs).float(), draws=400)
     assert mean_error(drawn.mean[:, 0], mean, std) < 0.35
     assert 0.9 < std_ratio(drawn.epistemic_variance[:, 0].sqrt(), std) < 1.1

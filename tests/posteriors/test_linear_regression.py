@@ -119,7 +119,7 @@ def test_low_rank_climbs_from_mean_field_to_the_log_evidence() -> None:
     attained = [PROBLEM.mean_field_elbo()]
     for rank in (1, 2, 4):
         model = lift(PROBLEM, {"name": "low_rank", "rank": rank}, SigmaPoints())
-        train_exactly(model, lambda model=model: elbo(model, x, y).total, iterations=500)
+        train_exactly(model, lambda model=model: elbo(model, x, y).total, iterations=150)
         reported = float(elbo(model, x, y).elbo)
         covariance = covariance_of(model)
         # What it says of itself is what its mean and covariance attain.

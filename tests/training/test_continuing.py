@@ -92,8 +92,8 @@ def test_sequential_bayes_is_the_posterior_of_all_data_at_once() -> None:
     x, y = regression(60, 3, seed=5)
     model = nn.Linear(3, 1, bias=False).double()
     how = {**TIGHT, "posterior": "full", "divergence": "path_derivative", "rate": "cosine", "lr": 0.03}
-    first = bw.fit(model, (x[:25], y[:25]), "bbb", epochs=1200, **how)
-    again = bw.fit(first, (x[25:], y[25:]), epochs=1200, prior="posterior", batch_size=1000)
+    first = bw.fit(model, (x[:25], y[:25]), "bbb", epochs=800, **how)
+    again = bw.fit(first, (x[25:], y[25:]), epochs=800, prior="posterior", batch_size=1000)
     mean, covariance = closed_form(x, y)
     np.testing.assert_allclose(again.model.posterior.mean_vector().detach(), mean, atol=2e-4)
     np.testing.assert_allclose(again.model.posterior.std_vector().detach(), np.sqrt(np.diag(covariance)), rtol=2e-3)
@@ -115,11 +115,11 @@ def orthogonal(count: int, seed: int) -> tuple[Tensor, Tensor]:
 def test_sequential_bayes_of_independent_weights_by_the_closed_form_of_the_kl(posterior: Any) -> None:
     parts = [orthogonal(20, seed) for seed in (1, 2, 3)]
     model = nn.Linear(3, 1, bias=False).double()
-    how = {**TIGHT, "posterior": posterior, "lr": 0.06}
+    how = {**TIGHT, "posterior": posterior, "lr": 0.12}
     how["estimator"] = {"name": "variational_laplace", "curvature": "hessian"}  # exact for linear regression
-    result = bw.fit(model, parts[0], "bbb", epochs=300, **how)
+    result = bw.fit(model, parts[0], "bbb", epochs=150, **how)
     for part in parts[1:]:
-        result = bw.fit(result, part, epochs=300, prior="posterior", batch_size=1000)
+        result = bw.fit(result, part, epochs=150, prior="posterior", batch_size=1000)
     mean, covariance = closed_form(torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts]))
     np.testing.assert_allclose(result.model.posterior.mean_vector().detach(), mean, atol=1e-3)
     np.testing.assert_allclose(result.model.posterior.std_vector().detach(), np.sqrt(np.diag(covariance)), rtol=1e-2)

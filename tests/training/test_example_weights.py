@@ -43,8 +43,8 @@ def test_integer_weights_equal_repeated_rows_in_the_closed_form() -> None:
     # Variational Laplace is exact for linear regression; the signs of its Hessian are averaged by the last small steps.
     settings: dict[str, Any] = {
         "prior": bw.Normal(PRIOR), "estimator": {"name": "variational_laplace", "curvature": "hessian"},
-        "temperature": 1.0, "epochs": 1500,
-        "batch_size": 24, "stepper": {"name": "adam", "lr": 0.02}, "std_multiplier": 1.0,
+        "temperature": 1.0, "epochs": 500,
+        "batch_size": 24, "stepper": {"name": "adam", "lr": 0.06}, "std_multiplier": 1.0,
     }  # fmt: skip
     net = nn.Linear(2, 1, bias=False).double()
     found = fit(net, (x, y, weights), "vl", LIKELIHOOD, **settings).model.posterior

@@ -55,7 +55,15 @@ class Engine:
         # Imported here: it takes most of a second, and who only predicts does not need it.
         from lightning_fabric import Fabric
 
-        logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+        class OwnFabric(Fabric):
+            @staticmethod
+            def _configure_callbacks(callbacks: Any) -> list[Any]:
+                """None: Fabric would look for other packages' in all installed distributions, half of a fit's start."""
+                return []
+
+        logger = logging.getLogger("lightning_fabric")
+        if logger.level < logging.WARNING:  # setting it empties the caches of all loggers
+            logger.setLevel(logging.WARNING)
         accelerator = devices.accelerator
         if accelerator == "auto":
             accelerator = "cuda" if torch.cuda.is_available() else "cpu"
@@ -65,7 +73,7 @@ class Engine:
             raise SettingError("devices: precision = '16-mixed' needs an accelerator; on a CPU use 'bf16-mixed'")
         precision = "32-true" if devices.precision == "32" else devices.precision
         try:
-            self.fabric = Fabric(
+            self.fabric = OwnFabric(
                 accelerator=accelerator,
                 devices=devices.devices,
                 strategy=strategy,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..random import derive_seed, make_generator
+from ..random import derive_seed, make_generator, seed_global_generator
 
 
 class Streams:
@@ -30,11 +30,11 @@ class Streams:
 
     def begin(self) -> None:
         """Starts that are drawn are the same on every rank, ..."""
-        torch.manual_seed(derive_seed(self.seed, "global"))
+        seed_global_generator(derive_seed(self.seed, "global"))
 
     def part(self) -> None:
         """... dropout masks are not."""
-        torch.manual_seed(derive_seed(self.seed, "global", self.rank))
+        seed_global_generator(derive_seed(self.seed, "global", self.rank))
 
     def state_dict(self) -> dict[str, Any]:
         """Where each stream stands."""
