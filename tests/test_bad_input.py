@@ -151,10 +151,10 @@ SETTINGS: dict[str, tuple[Callable[[], Any], type[bw.BayeswellError], tuple[str,
     "rank 0 of a low-rank posterior": (lambda: bw.LowRank(0), bw.SettingError, ("low_rank", "rank = 0")),
     "negative rank": (lambda: bw.KTied(-2), bw.SettingError, ("rank = -2",)),
     "rank 1.5": (lambda: bw.KTied(1.5), bw.SettingError, ("rank = 1.5", "whole number")),  # type: ignore[arg-type]
-    "rank above every matrix": (
-        lambda: bw.bayesian(mlp(), bw.KTied(6)),
+    "tie that fits nothing": (
+        lambda: bw.bayesian(mlp(), bw.KTied(tie="nothing*")),
         bw.SettingError,
-        ("k_tied", "rank = 6", "(4)"),
+        ("k_tied", "tie = 'nothing*'"),
     ),
     "rank above the number of weights": (
         lambda: bw.bayesian(nn.Linear(2, 2), bw.LowRank(7)),
@@ -437,7 +437,7 @@ def test_a_refused_lift_leaves_the_network_as_it_was() -> None:
     random_state = torch.get_rng_state()
     objects = [id(parameter) for parameter in net.parameters()]
     attempts: list[dict[str, Any]] = [
-        {"posterior": bw.KTied(99)},
+        {"posterior": bw.KTied(tie="nothing")},
         {"posterior": bw.LowRank(10_000)},
         {"posterior": bw.Full(max_weights=1)},
         {"posterior": bw.MatrixNormal(max_side=1)},

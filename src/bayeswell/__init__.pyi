@@ -1,4 +1,4 @@
-from . import datasets, diagnostics, metrics, plots, training
+from . import datasets, diagnostics, metrics, plots, testing, training, types
 from .averaging import AVERAGING
 from .divergences import DIVERGENCES, Analytic, MonteCarlo, PathDerivative, ScoreFunction
 from .errors import (
@@ -147,5 +147,7 @@ __all__ = [
     "rate_range",
     "register",
     "save",
+    "testing",
     "training",
+    "types",
 ]

@@ -10,6 +10,7 @@ from .types import (
     ENTROPY,
     FACTORISED,
     LOG_PROB,
+    LOG_STD,
     POINT,
     WEIGHT_SAMPLE,
     Divergence,
@@ -24,6 +25,8 @@ _LACKS = {
     WEIGHT_SAMPLE: "a weight vector drawn in every step",
     LOG_PROB: "a density log q(w)",
     ENTROPY: "a closed-form entropy",
+    LOG_STD: "a mean and a log std for each weight",
+    POINT: "one weight vector",
 }
 
 

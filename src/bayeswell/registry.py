@@ -14,11 +14,12 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
-from .errors import SettingError, nearest
+from .errors import BayeswellWarning, SettingError, nearest
 
 GROUP = "bayeswell.parts"
 GIVEN = "given"
@@ -49,7 +50,6 @@ class Registry(Generic[PartT]):
         self.requires = tuple(requires)
         self._protocol, self._adapt = protocol, adapt
         self._parts: dict[str, type[PartT]] = {}
-        self._looked_outside = False
         for part in parts:
             self.register(part)
         AXES[axis.lower().replace(" ", "_")] = self
@@ -68,6 +68,12 @@ class Registry(Generic[PartT]):
         self._parts[_key(name)] = part
         return part
 
+    def unregister(self, part: type[PartT]) -> None:
+        """Take a name back; nothing happens if it is not this class's."""
+        name = getattr(part, "name", "")
+        if self._parts.get(_key(name)) is part:
+            del self._parts[_key(name)]
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._parts)
 
@@ -79,7 +85,7 @@ class Registry(Generic[PartT]):
         if not isinstance(name, str):
             return False
         if _key(name) not in self._parts:
-            self._look_outside()
+            self._look_outside(_key(name))
         return _key(name) in self._parts
 
     def __getitem__(self, name: str) -> type[PartT]:
@@ -125,8 +131,9 @@ class Registry(Generic[PartT]):
     def _given(self, name: Any, outside: Sequence[Any]) -> PartT:
         """The object that a file only names."""
         for part in outside:
-            if kind_of(part) == name and not isinstance(part, type):
-                return self.resolve(copy.deepcopy(part))  # what is loaded into it is not loaded into the given one
+            if kind_of(part) == name:
+                # A copy: what is loaded into it is not loaded into the given one.
+                return self.resolve(part() if isinstance(part, type) else copy.deepcopy(part))
         raise SettingError(f"the {self.axis} is `{name}` of your own, which a file cannot hold")
 
     def _require_members(self, part: Any) -> None:
@@ -156,15 +163,27 @@ class Registry(Generic[PartT]):
         completed: PartT = self._completed(made)
         return completed
 
-    def _look_outside(self) -> None:
-        """Take in what other installed packages offer for this axis; asked for once, when a name is not known."""
-        if self._looked_outside:
-            return
-        self._looked_outside = True
-        prefix = f"{self.axis.lower().replace(' ', '_')}."
+    def _look_outside(self, wanted: str | None = None) -> None:
+        """Take in what other installed packages offer under a name, or all that they offer for this axis.
+
+        Optimizers and samplers may both be called ``stepper.name``. Only what is asked for is imported, and a package
+        that is broken is told of and left out.
+        """
+        axis = self.axis.lower().replace(" ", "_")
         for entry in entry_points(group=GROUP):
-            if entry.name.startswith(prefix):
-                self.register(entry.load())
+            kind, _, name = entry.name.partition(".")
+            if kind not in (axis, *(("stepper",) if axis in ("optimizer", "sampler") else ())):
+                continue
+            if _key(name) in self._parts or wanted not in (None, _key(name)):
+                continue
+            try:
+                part = entry.load()
+                if kind == axis or bool(getattr(part, "samples", False)) == (axis == "sampler"):
+                    self.register(part)
+            except Exception as error:
+                reason = " ".join(str(error).split())
+                note = f"{self.axis} '{name}' of {entry.value} cannot be used ({type(error).__name__}: {reason:.150})"
+                warnings.warn(note, BayeswellWarning, stacklevel=4)
 
     def summaries(self) -> dict[str, tuple[str, str]]:
         """For every name, those of other installed packages too: the one-line summary and the paper."""
@@ -199,6 +218,11 @@ class Completed:
         return repr(self.part)
 
 
+def bare(part: Any) -> Any:
+    """The part itself, without what it was completed by."""
+    return part.part if isinstance(part, Completed) else part
+
+
 def _key(name: str) -> str:
     return name.replace("-", "_")
 
@@ -218,7 +242,7 @@ def kind_of(part: Any) -> str:
 
 def settings_of(part: Any) -> dict[str, Any]:
     """A part as plain JSON-ready data: its name and settings; the inverse of ``Registry.resolve``."""
-    part = part.part if isinstance(part, Completed) else part
+    part = bare(part)
     name = getattr(part, "name", None)
     if not isinstance(name, str) or not dataclasses.is_dataclass(part) or isinstance(part, type):
         raise SettingError(
@@ -236,7 +260,7 @@ def written(registry: Registry[Any], part: Any) -> dict[str, Any]:
     registered part and not renamed), where a setting is more than numbers, words, and lists of them, and where there is
     no name at all (a lambda).
     """
-    own = part.part if isinstance(part, Completed) else part
+    own = bare(part)
     if not isinstance(getattr(own, "name", None), str) or not dataclasses.is_dataclass(own):
         if not kind_of(own).isidentifier():
             raise SettingError(
@@ -252,7 +276,7 @@ def written(registry: Registry[Any], part: Any) -> dict[str, Any]:
             "would bring back in its place; give the class a `name` of its own and bayeswell.register it"
         )
     for key, value in settings.items():
-        if not _is_plain(value):
+        if not is_plain(value):
             raise SettingError(
                 f"{registry.axis} '{name}' cannot be written to a file: its setting '{key}' is a {kind_of(value)}; "
                 "write a class of your own whose settings are numbers and words, and bayeswell.register it"
@@ -260,9 +284,10 @@ def written(registry: Registry[Any], part: Any) -> dict[str, Any]:
     return settings
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
+    """Whether a setting is numbers, words, and lists and mappings of them: what a file can hold."""
     if isinstance(value, Mapping):
-        return all(isinstance(key, str) and _is_plain(inner) for key, inner in value.items())
+        return all(isinstance(key, str) and is_plain(inner) for key, inner in value.items())
     if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
+        return all(map(is_plain, value))
     return value is None or isinstance(value, bool | int | float | str)

@@ -7,8 +7,9 @@ to one, so weight_i = M pi_i in the notation of the papers (sum of pi_i = 1).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from .errors import SettingError, require_between
 from .registry import Registry
@@ -81,6 +82,45 @@ class LinearAnneal:
         return min(1.0, (at.step + 1) / (self.fraction * at.total_steps))
 
 
+@dataclass(frozen=True)
+class WeightFunction:
+    """A function of ``Progress``: the factor on the KL term in a step."""
+
+    function: Callable[[Progress], float]
+
+    name: ClassVar[str] = "function"
+    paper: ClassVar[str] = ""
+
+    def __call__(self, at: Progress) -> float:
+        return checked_factor("KL weight", self.function, at)
+
+
+def checked_factor(what: str, function: Callable[[Progress], float], at: Progress) -> float:
+    """The value of a function of one's own, which must be a finite number of at least 0."""
+    value = function(at)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 <= value < math.inf:
+        raise SettingError(
+            f"{what}: the function returns {value!r} at step {at.step}; it must be a finite number of at least 0"
+        )
+    return float(value)
+
+
+def weight_part(choice: Any) -> KLWeight | None:
+    """A part of a plain function; None for what is a part already, or no function."""
+    if isinstance(choice, type) or not callable(choice) or isinstance(getattr(choice, "name", None), str):
+        return None
+    made = WeightFunction(choice)
+    try:
+        made(Progress(0, 1, 0, 1))
+    except SettingError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise SettingError(f"KL weight: the function fails at the first step ({reason})") from error
+    return made
+
+
 KL_WEIGHTS: Registry[KLWeight] = Registry(
-    "KL weight", Uniform, Geometric, LinearAnneal, requires=("__call__",), protocol=KLWeight
+    "KL weight", Uniform, Geometric, LinearAnneal, requires=("__call__",), protocol=KLWeight, adapt=weight_part
 )

@@ -154,12 +154,10 @@ def test_parts_of_other_packages_are_listed_and_chosen_by_name(
     monkeypatch.setattr("bayeswell.registry.entry_points", lambda group: [entry] if group == GROUP else [])
     prior = AXES["prior"]
     monkeypatch.setattr(prior, "_parts", dict(prior._parts))
-    monkeypatch.setattr(prior, "_looked_outside", False)
     listed = {one["name"]: one for one in json.loads(bayeswell("parts", "prior", "--json").out)}
     assert listed["from_outside"]["paper"] == "Elsewhere 2026"
     assert listed["from_outside"]["settings"] == listed["normal"]["settings"]
     monkeypatch.setattr(prior, "_parts", {key: part for key, part in prior._parts.items() if key != "from_outside"})
-    monkeypatch.setattr(prior, "_looked_outside", False)
     small = ["--model", "mlp", "--model-set", "hidden=[4]", "--epochs", "1", "--batch-size", "600", "--draws", "2"]
     said = bayeswell("train", "--set", "prior=from_outside", *small, "--quiet", "--out", tmp_path / "run")
     assert said.code == 0, said.err

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import bayeswell as bw
+from bayeswell.methods import resolve
 from bayeswell.registry import AXES
 from bayeswell.types import Estimator, ExpectedNLL, PriorPart, Step
 
@@ -169,12 +170,18 @@ def test_other_installed_packages_bring_parts(tmp_path: Path, monkeypatch: pytes
         "from dataclasses import dataclass\nfrom typing import ClassVar\nimport bayeswell as bw\n"
         "@dataclass(frozen=True)\nclass Wide(bw.Normal):\n"
         '    """A wide Gaussian."""\n    std: float = 9.0\n    name: ClassVar[str] = "wide"\n'
+        "class Slow:\n    name, lr = 'slow', 1e-5\n    def build(self, groups):\n        return None\n"
     )
     found = tmp_path / "elsewhere-1.0.dist-info"
     found.mkdir()
     (found / "METADATA").write_text("Metadata-Version: 2.1\nName: elsewhere\nVersion: 1.0\n")
-    (found / "entry_points.txt").write_text("[bayeswell.parts]\nprior.wide = elsewhere:Wide\n")
+    (found / "entry_points.txt").write_text(
+        "[bayeswell.parts]\nprior.wide = elsewhere:Wide\n"
+        "prior.broken = elsewhere:Absent\nstepper.slow = elsewhere:Slow\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(bw.PRIORS, "_looked_outside", False)
     assert float(bw.bayesian(nn.Linear(2, 1), prior="wide").prior.std_vector()[0]) == 9.0
     assert bw.PRIORS.knows("wide")
+    with pytest.warns(bw.BayeswellWarning, match="prior 'broken' of elsewhere:Absent cannot be used"):
+        assert not bw.PRIORS.knows("broken")
+    assert resolve(bw.find_method("map").changed(stepper="slow")).stepper.lr == 1e-5

@@ -128,7 +128,7 @@ def test_schedulers_and_functions_set_the_rates_of_a_run(data: tuple[Tensor, Ten
     ("rate", "words"),
     [
         (lr_scheduler.ReduceLROnPlateau, ["plateau="]),
-        (lambda at: "fast", ["str", "number"]),
+        (lambda at: "fast", ["'fast'", "number"]),
         (lambda at: 1 / at.step, ["ZeroDivisionError"]),
         (functools.partial(lr_scheduler.OneCycleLR, max_lr=2.0, total_steps=2), ["ends after 3"]),
     ],

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from bayeswell.native import library
+from bayeswell.native import gaussian, library, updates
 from native.formulas import machine_runs
 
 
@@ -37,5 +37,6 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(name)
         return call(name, *arguments)
 
-    monkeypatch.setattr(library, "call", noted)
+    for module in (library, gaussian, updates):
+        monkeypatch.setattr(module, "call", noted)
     return names

@@ -17,7 +17,7 @@ import bayeswell as bw
 from bayeswell.errors import CompositionError, NetworkError, SettingError
 from bayeswell.lifting import with_drawn_dropout
 from bayeswell.likelihoods import Categorical, Gaussian
-from bayeswell.methods import METHODS, find_method
+from bayeswell.methods import METHODS, find_method, resolve
 from bayeswell.posteriors import Empirical, EmpiricalPosterior
 from bayeswell.predictive import expected_nll, predict
 from bayeswell.random import make_generator

@@ -78,6 +78,15 @@ def test_a_result_that_went_on_is_itself_unchanged() -> None:
     assert all(torch.equal(before[name], value) for name, value in first.model.state_dict().items())
 
 
+@pytest.mark.parametrize("method", ["bbb", "swag", "sghmc"])
+def test_going_on_twice_from_one_result_is_the_same(method: str) -> None:
+    """Nothing that the first time changes in place (moments, averages, draws) belongs to the result."""
+    data = labelled(60)
+    first = bw.fit(net(), data, method, epochs=8, batch_size=20)
+    once, again = (bw.fit(first, data, epochs=2, batch_size=20).model.state_dict() for _ in range(2))
+    assert all(torch.equal(once[name], again[name]) for name in once)
+
+
 def test_sequential_bayes_is_the_posterior_of_all_data_at_once() -> None:
     """A full Gaussian holds the posterior of linear regression exactly, and its path derivative ends without noise."""
     x, y = regression(60, 3, seed=5)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..composition import check_estimator
 from ..errors import CompositionError
 from ..priors import FlatPrior, LearnedPrior, PriorChoice, is_posterior, lay_out
+from ..registry import bare
 from ..types import BANK, Estimator, PosteriorPart
 from .module import BayesianModule
 
@@ -38,16 +39,16 @@ def continued(
     own = copied.posterior_part
     if BANK in own.provides and not trained.refilled:
         raise CompositionError(
-            f"posterior '{own.name}' is a bank of networks, from which no training can go on; train a network anew, or "
-            "go on from the result of `fit` itself"
+            f"posterior '{own.name}' is a bank of networks, from which no training can go on (but that of the result "
+            "of `fit` itself, with the same data); train a network anew"
         )
     laid_out: FlatPrior | LearnedPrior = copied.prior
-    if is_posterior(prior):
+    if is_posterior(prior) and not trained.keeps_prior:
         laid_out = LearnedPrior(own, copied.posterior)
     elif not trained.keeps_prior:
         laid_out = lay_out(prior, copied.layout, like=copied.posterior.mean_vector().detach())
     state = copied.posterior
-    if type(own) is not type(posterior):
+    if bare(own) != bare(posterior):  # another family, or other settings of it
         state = posterior.build(copied.layout, laid_out, copied.posterior.mean_vector().detach())
         own = posterior
     return copied.with_parts(own, state, laid_out, estimator, prediction)

@@ -68,6 +68,7 @@ def bayesian(
     flat_prior = lay_out(prior, selection.layout, like=start)
     if means == "prior":
         start = torch.empty_like(start).uniform_(-1, 1) * math.sqrt(3) * flat_prior.std_vector()
+        start = start if flat_prior.centre is None else start + flat_prior.centre
     elif not all_finite([start]):
         raise NetworkError("the network's weights hold NaN or inf; repair them, or start with means='prior'")
     state = posterior_part.build(selection.layout, flat_prior, start)

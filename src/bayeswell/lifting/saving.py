@@ -50,7 +50,10 @@ def save(path: str | os.PathLike[str], model: BayesianModule, likelihood: Any) -
     part of one's own that is not registered is written too, and is given to ``load`` again.
     """
     part = LIKELIHOODS.resolve(likelihood)
-    priors = model.prior.settings() if isinstance(model.prior, LearnedPrior) else _written_priors(model.prior)
+    if isinstance(model.prior, LearnedPrior):
+        priors: Any = {"posterior": written(POSTERIORS, model.prior.part)}
+    else:
+        priors = _written_priors(model.prior)
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     tensors |= {f"likelihood.{name}": tensor for name, tensor in _state(part).items()}
     record: dict[str, JSON] = {

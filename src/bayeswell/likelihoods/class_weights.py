@@ -23,7 +23,8 @@ def as_class_weights(owner: str, values: Sequence[float] | None) -> tuple[float,
     """Plain numbers, one for each class: finite, none below 0, at least one above."""
     if values is None:
         return None
-    numbers = tuple(values) if isinstance(values, list | tuple) else ()
+    listed = values.tolist() if hasattr(values, "tolist") else values  # tensors and arrays
+    numbers = tuple(listed) if isinstance(listed, list | tuple) else ()
     plain = all(isinstance(value, int | float) and not isinstance(value, bool) for value in numbers)
     if len(numbers) < 2 or not plain or not all(0 <= value < float("inf") for value in numbers) or not any(numbers):
         raise SettingError(

@@ -100,7 +100,7 @@ class DistributionLikelihood(nn.Module):
         if not isinstance(found, Distribution):
             raise SettingError(
                 f"likelihood {label_of(self)} returned a {type(found).__name__} for the outputs; it must return a "
-                "torch.distributions.Distribution"
+                "torch.distributions.Distribution (a loss is not one: for squared errors use 'gaussian')"
             )
         if not found.batch_shape or found.batch_shape[0] != len(values):
             raise DataError(
@@ -137,7 +137,14 @@ class FunctionLikelihood(DistributionLikelihood):
 
     def distribution(self, outputs: Tensor) -> Distribution:
         """What the function returns."""
-        return self.function(outputs)
+        try:
+            return self.function(outputs)
+        except TypeError as error:
+            reason = " ".join(str(error).split())
+            raise SettingError(
+                f"likelihood {self.__name__} cannot be called with the outputs ({reason:.150}); it must return "
+                "a torch.distributions.Distribution of them (a loss does not: for squared errors use 'gaussian')"
+            ) from error
 
 
 class Classes:

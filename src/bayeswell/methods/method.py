@@ -139,4 +139,8 @@ def _with_settings(axis: str, part: Choice, settings: Mapping[str, Any]) -> Choi
         return functools.partial(part, **settings)
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
         return dataclasses.replace(part, **known_settings(f"{axis} {label_of(part)}", part, settings))
-    raise SettingError(f"{axis}: there is no part to change {sorted(settings)} of; give one by name")
+    if part is None:
+        raise SettingError(f"{axis}: there is none whose {sorted(settings)} could be changed; give one by name")
+    raise SettingError(
+        f"{axis} {label_of(part)} is an object without settings: make it with the {sorted(settings)} wanted"
+    )

@@ -39,7 +39,8 @@ class TorchOptimizer(Stepper):
         parameters = inspect.signature(kind).parameters
         if "lr" not in parameters:
             raise SettingError(f"torch: {kind.__name__} has no argument `lr`, by which rates are set")
-        if inspect.signature(kind.step).parameters["closure"].default is inspect.Parameter.empty:
+        closure = inspect.signature(kind.step).parameters.get("closure")
+        if closure is not None and closure.default is inspect.Parameter.empty:
             raise SettingError(f"torch: {kind.__name__} asks for a closure in every step, which training has not")
         default: Any = parameters["lr"].default
         given: Any = self.settings.get("lr", default) if self.lr is None else self.lr
@@ -66,7 +67,11 @@ class TorchOptimizer(Stepper):
     def build(self, param_groups: ParamGroups) -> Optimizer:
         """The torch optimizer."""
         settings: dict[str, Any] = {"lr": self.lr, **self.settings}
-        return self._kind()(own(param_groups), **settings)
+        try:
+            return self._kind()(own(param_groups), **settings)
+        except (TypeError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise SettingError(f"torch: {self._kind().__name__} cannot be made: {reason:.200}") from error
 
 
 def optimizer_part(choice: Any) -> Stepper | None:

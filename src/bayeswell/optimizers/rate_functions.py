@@ -12,6 +12,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ..errors import SettingError, nearest
+from ..schedules import checked_factor
 from ..types import Progress, Rate
 
 
@@ -25,7 +26,7 @@ class RateFunction(Rate):
 
     def factor(self, at: Progress) -> float:
         """The function's value."""
-        return float(self.function(at))
+        return checked_factor("rate", self.function, at)
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,10 @@ class TorchScheduler(Rate):
 
     def _first(self) -> tuple[torch.optim.Optimizer, LRScheduler]:
         optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0, momentum=0.9)
-        scheduler = self.factory(optimizer)
+        try:
+            scheduler = self.factory(optimizer)
+        except (TypeError, ValueError) as error:
+            raise SettingError(f"rate: the scheduler cannot be made: {' '.join(str(error).split()):.200}") from error
         if isinstance(scheduler, ReduceLROnPlateau):
             raise SettingError("rate: ReduceLROnPlateau listens to a metric; use plateau={'means': {'metric': 'nll'}}")
         if not isinstance(scheduler, LRScheduler):
@@ -95,8 +99,11 @@ def rate_part(choice: Any) -> Rate | None:
         return TorchScheduler(choice)
     if isinstance(kind, type) or hasattr(choice, "factor") or not callable(choice):
         return None
+    rate = RateFunction(choice)
     try:
-        value = choice(Progress(0, 1, 0, 1))
+        rate.factor(Progress(0, 1, 0, 1))
+    except SettingError:
+        raise
     except Exception as error:
         try:
             return TorchScheduler(choice)
@@ -104,6 +111,4 @@ def rate_part(choice: Any) -> Rate | None:
             raise SettingError(
                 f"rate: the function fails at the first step ({type(error).__name__}: {error})"
             ) from error
-    if not isinstance(value, int | float):
-        raise SettingError(f"rate: the function returns a {type(value).__name__} for a Progress; it must be a number")
-    return RateFunction(choice)
+    return rate

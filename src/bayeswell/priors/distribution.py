@@ -10,12 +10,13 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, distributions
-from torch.distributions import Distribution, constraints
+from torch.distributions import Distribution
 
 from ..errors import SettingError, nearest
 from ..tree import Site
 from ..types import PriorPart
 from .centres import check_centre
+from .normal import Normal
 
 _QUARTILE_TO_STD = 1.3489795
 """The interquartile range of a standard normal: what stands for a std where a distribution has none (Cauchy)."""
@@ -49,8 +50,9 @@ class DistributionPrior(PriorPart):
         if made.event_shape or made.batch_shape:
             shape = (*made.batch_shape, *made.event_shape)
             raise SettingError(f"prior {label}: it is over {tuple(shape)} numbers; give one over a single weight")
-        if made.support is not constraints.real:
-            raise SettingError(f"prior {label}: its support is {made.support}; a weight may be any real number")
+        support: Any = made.support
+        if not bool(support.check(torch.tensor([-1e4, -1e-3, 0.0, 1e-3, 1e4])).all()):
+            raise SettingError(f"prior {label}: its support is {support}; a weight may be any real number")
         if not math.isfinite(float(self.density.std(*map(torch.tensor, self._values())))):
             raise SettingError(f"prior {label}: it has neither a finite std nor quartiles, so stds have no start")
 
@@ -88,11 +90,15 @@ def distribution_prior(choice: Any) -> PriorPart | None:
     if not isinstance(choice, Distribution):
         return None
     kind: Any = type(choice)
+    if isinstance(choice, distributions.Normal) and not choice.batch_shape and float(choice.loc) == 0:
+        return Normal(float(choice.scale))
+    if not isinstance(kind.arg_constraints, Mapping):
+        return DistributionPrior(choice)
     values = {name: getattr(choice, name, None) for name in kind.arg_constraints}
     # Some name the same parameter twice (probs and logits): only what the constructor takes, and plain numbers.
     plain = {name: float(v) for name, v in values.items() if isinstance(v, Tensor) and v.numel() == 1}
     name: str = kind.__name__
-    if getattr(distributions, name, None) is kind and len(plain) == len(values):
+    if getattr(distributions, name, None) is kind and 0 < len(plain) == len(values):
         return DistributionPrior(name, plain)
     return DistributionPrior(choice)
 
@@ -128,7 +134,10 @@ class _Density:
         except NotImplementedError:
             std = torch.full((), math.inf)
         if not bool(std.isfinite().all()):
-            low, high = (made.icdf(torch.full_like(std, share)) for share in (0.25, 0.75))
+            try:
+                low, high = (made.icdf(torch.full_like(std, share)) for share in (0.25, 0.75))
+            except NotImplementedError:
+                return std
             std = (high - low) / _QUARTILE_TO_STD
         return std
 

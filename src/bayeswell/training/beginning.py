@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +12,10 @@ import torch
 from torch import nn
 
 from ..errors import CompositionError, SettingError
-from ..lifting import BayesianModule, Saved, Trained
+from ..lifting import BayesianModule, DrawnDropout, Saved, Trained, Where
 from ..methods import Method, ResolvedMethod, find_method, resolve
 from ..priors import is_posterior
+from .data import Batches
 from .run import Run
 
 USUAL_METHOD, USUAL_LIKELIHOOD = "bbb", "categorical"
@@ -40,14 +42,34 @@ class Beginning:
 
     def on(self, device: torch.device) -> nn.Module | Trained:
         """The network, or the trained model, on a device; a copy where it has to move."""
-        if self.trained is not None:
-            moved = copy.deepcopy(self.trained.model).to(device)
-            return Trained(moved, self.trained.keeps_prior, self.trained.refilled)
-        return self.module if device.type == "cpu" else copy.deepcopy(self.module).to(device)
+        if self.trained is None:
+            return self.module if device.type == "cpu" else copy.deepcopy(self.module).to(device)
+        moved = self.trained.model if device.type == "cpu" else copy.deepcopy(self.trained.model).to(device)
+        return dataclasses.replace(self.trained, model=moved)
+
+    def with_data(self, batches: Batches) -> Beginning:
+        """The same for these data: the state goes on only with the data and batches that it comes from.
+
+        Step counts, the size of the data in a stepper, draws in a bank: all speak of those. With other data training
+        begins anew from the trained posterior.
+        """
+        if self.state is None or self.trained is None or self.state["data"] == data_mark(batches):
+            return self
+        trained = dataclasses.replace(self.trained, refilled=False)
+        return dataclasses.replace(self, trained=trained, state=None, epochs_done=0)
+
+
+def data_mark(batches: Batches) -> list[Any]:
+    """How many examples and batches there are, and their checksum: the same for the same data."""
+    return [batches.examples, batches.count, batches.fingerprint()]
 
 
 def beginning(
-    net: nn.Module | Saved, method: str | Method | None, likelihood: Any, settings: Mapping[str, Any]
+    net: nn.Module | Saved,
+    method: str | Method | None,
+    likelihood: Any,
+    settings: Mapping[str, Any],
+    where: Where = "all",
 ) -> Beginning:
     """What ``fit`` was given, with everything that was left open filled in."""
     if not isinstance(net, Saved | BayesianModule):
@@ -63,8 +85,13 @@ def beginning(
             f"method '{chosen.name}' has members = {chosen.members}: its networks are trained one by one and gathered, "
             "and cannot go on together; train longer from the start"
         )
-    goes_on = state is not None and chosen == earlier and not is_posterior(chosen.prior)
-    trained = Trained(net.model if isinstance(net, Saved) else net, "prior" not in settings, goes_on)
+    # Asked for now, not in an earlier call: a result of sequential Bayes goes on under the prior that it has.
+    asked = is_posterior(chosen.prior) and ("prior" in settings or method is not None)
+    same = chosen == earlier and likelihood is None and not asked
+    goes_on = state is not None and same
+    model = net.model if isinstance(net, Saved) else net
+    _refuse_idle(model, chosen, settings, where)
+    trained = Trained(model, "prior" not in settings and not asked, goes_on)
     own_likelihood = getattr(net, "likelihood", None) if likelihood is None else likelihood
     if own_likelihood is None:
         raise SettingError("which likelihood? a model alone does not say: fit(model, data, likelihood=...)")
@@ -78,8 +105,23 @@ def beginning(
     )
 
 
+def _refuse_idle(model: BayesianModule, method: Method, settings: Mapping[str, Any], where: Where) -> None:
+    """Refuse what a trained model has decided already."""
+    if where != "all" or "means" in settings:
+        what = "where" if where != "all" else "means"
+        raise SettingError(
+            f"{what} has no use here: the trained model has its Bayesian parameters, and goes on from them"
+        )
+    drawn = any(isinstance(module, DrawnDropout) for module in model.net.modules())
+    if "dropout" in settings or (method.dropout is not None) != drawn:
+        raise CompositionError(
+            f"method '{method.name}' and the trained model differ in dropout that is drawn, which cannot be put into a "
+            "trained model or taken out; train a network anew"
+        )
+
+
 def end_state(run: Run) -> dict[str, Any]:
     """Where a run stands at its end; its own where the model that is kept will be changed on the way there."""
     state = run.state_dict()
-    state["callbacks"] = {}
+    state["callbacks"], state["data"] = {}, data_mark(run.batches)
     return copy.deepcopy(state) if run.assembly.collector is not None else state

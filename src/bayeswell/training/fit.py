@@ -22,7 +22,8 @@ from ..methods import Method, assemble
 from ..metrics.chains import ChainReport
 from ..predictive.predictor import Predictor
 from ..random import derive_seed, make_generator
-from ..types import Inputs
+from ..registry import label_of
+from ..types import BANK, Inputs, Progress
 from .beginning import Beginning, beginning, end_state
 from .chains import function_space_report
 from .data import Augment, Batches, TensorBatches, as_batches
@@ -129,9 +130,10 @@ def fit(
     if resume and folder is None:
         raise SettingError("resume = True, but no folder: say where the run is")
     _require_known(settings)
-    start = beginning(net, method, likelihood, settings)
+    start = beginning(net, method, likelihood, settings, where)
     chosen, likelihood, dtype = start.method, start.likelihood, dtype_of(start.module)
     batches = as_batches(data, batch_size, dtype, augment)
+    start = start.with_data(batches)
     validate, best = _validation(chosen, validation, early_stopping, dtype)
     where_to = Devices(devices=devices) if isinstance(devices, int) else devices
     engine = Engine(where_to)
@@ -227,9 +229,12 @@ def _fit_members(
             start = run.assembly.model.std_ratio()
             if saved is not None:
                 run.load_state_dict(saved["run"])
+                if folder is not None and folder.longer:
+                    _go_on(run)
                 saved = None
             elif plan.start.state is not None:
-                run.load_state_dict(plan.start.state)
+                run.load_state_dict(copy.deepcopy(plan.start.state))  # torch's optimizers would go on in the given one
+                _go_on(run)
             with plan.engine.watched():
                 history = train(run, validate)
             state = end_state(run) if method.members == 1 else None
@@ -250,11 +255,23 @@ def _fit_members(
     if run.assembly.samples and one.useful_draws(_LEAST_DRAWS * method.members) < _LEAST_DRAWS * method.members:
         note = f"fewer than {_LEAST_DRAWS} draws in a chain: whether it has converged cannot be told; train longer"
         warnings.warn(f"method '{method.name}': {note}", BayeswellWarning, stacklevel=3)
-    elif run.assembly.samples:
+    elif run.assembly.samples and BANK in one.posterior_part.provides:
         chains = function_space_report(one, method.members, _some_inputs(run), likelihood)
         for note in chains.warnings:
             warnings.warn(f"method '{method.name}': {note}", BayeswellWarning, stacklevel=3)
     return Result(one, likelihood, method, histories, seed, chains, run.stopped, state)
+
+
+def _go_on(run: Run) -> None:
+    """A run that had ended goes on to more epochs; say if that is not what a run planned so long would have done."""
+    run.stopped = ""
+    parts, batches, done = run.assembly, run.batches.count, run.step
+    for step in {0, done // 2, max(0, done - 1)}:
+        then, now = (Progress(step, total, step % batches, batches) for total in (done, run.total_steps))
+        if done and parts.rate.factor(then) != parts.rate.factor(now):
+            note = f"the rate {label_of(parts.rate)} depends on the planned length: this is not the run that would have"
+            warnings.warn(f"{note} been planned so long; rate = 'constant' would be", BayeswellWarning, stacklevel=5)
+            return
 
 
 def fit_member(

@@ -87,7 +87,8 @@ class Stepper(Protocol):
     """What moves the numbers: the settings of an optimizer or a sampler; ``build`` makes the torch optimizer.
 
     ``wants`` says which of ``dataset_size``, ``total_steps``, ``generator`` and ``prior`` it is built with (by
-    keyword). ``samples``: its iterates are draws from the posterior, so it moves points and needs a collector.
+    keyword). ``samples``: its iterates are draws from the posterior, so it moves points and needs a collector; groups
+    of parameters without a posterior then carry ``noise`` False, and are moved without noise.
     ``handles_divergence``: the prior's and the entropy's part of the objective are in its update (IVON), so the
     objective is the NLL alone. ``step_bound``: how far one step moves a number at most, in learning rates; None if
     that depends on the gradient.

@@ -122,7 +122,7 @@ class Posterior(nn.Module):
         for _ in range(count):
             with torch.no_grad():
                 noise = standard_normal((1, self.noise_size), like=like, generator=generator)
-                tensors = self.layout.unflatten(self.sample(noise)[0])
+                tensors = self.layout.unflatten(self.sample(noise)[0].detach())  # a point hands out a view
             del noise
             yield tensors
             del tensors
@@ -157,7 +157,7 @@ class Posterior(nn.Module):
 
     def explain(self, site: Site) -> str:
         """How this site is represented, for ``describe()``."""
-        raise NotImplementedError
+        return type(self).__name__
 
 
 def rows_of(sizes: Iterable[tuple[str, int]]) -> list[tuple[str, int, int]]:
