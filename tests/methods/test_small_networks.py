@@ -43,7 +43,7 @@ def test_sghmc_comes_nearer_to_nuts_than_map_on_a_classifier() -> None:
 
 
 def test_sghmc_has_the_uncertainty_of_nuts_on_a_curve() -> None:
-    """On the data, between and beyond them. Over 4 seeds the mean is 0.09 to 0.19 stds off, the ratio .99 to 1.02."""
+    """On the data, between and beyond them. At 4,000 epochs the mean was 0.09 to 0.19 stds off over 4 seeds."""
     reference = read_reference("regression")
     mean, std = torch.from_numpy(reference.mean), torch.from_numpy(reference.std)
     stepper = {"name": "sghmc", "lr": 2e-3, "momentum": 0.97}
