@@ -76,7 +76,7 @@ def test_joint_methods_find_the_exact_posterior(method: str, settings: dict[str,
 
 @pytest.mark.parametrize(
     ("method", "stepper", "epochs"),
-    [("sgld", {"name": "sgld", "lr": 0.2}, 450), ("sghmc", {"name": "sghmc", "lr": 0.3, "momentum": 0.7}, 450)],
+    [("sgld", {"name": "sgld", "lr": 0.2}, 900), ("sghmc", {"name": "sghmc", "lr": 0.3, "momentum": 0.7}, 600)],
 )
 def test_samplers_draw_from_the_exact_posterior(method: str, stepper: dict[str, Any], epochs: int) -> None:
     """Four chains from the prior: means and variances by z-tests with the effective number of draws, rate 1e-6 each.
