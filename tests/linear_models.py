@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import bayeswell as bw
-from bayeswell.types import BayesianModel
+from bayeswell.types import BayesianModel, Step
 from truths.arrays import Array
 from truths.linear_regression import LinearRegression
 
@@ -27,7 +27,7 @@ PROBLEM = LinearRegression.make(3)
 class SigmaPoints(bw.WeightSampling):
     """The draws +-sqrt(P) e_i: mean 0, covariance I and no third moment, all exactly; `draws` is not used."""
 
-    def noise(self, model: BayesianModel, generator: torch.Generator | None) -> Tensor | None:
+    def noise(self, model: BayesianModel, step: Step) -> Tensor | None:
         size = model.posterior.noise_size
         points = math.sqrt(size) * torch.eye(size, dtype=torch.float64)
         return torch.cat([points, -points])

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
 from bayeswell.native import gaussian, library, updates
-from native.formulas import machine_runs
+from native.formulas import ROOT, machine_runs
+
+
+@pytest.fixture(scope="module")
+def builder() -> ModuleType:
+    """What builds the libraries."""
+    path = ROOT / "hatch_build.py"
+    if not path.is_file():
+        pytest.skip("hatch_build.py is not beside the tests")
+    spec = importlib.util.spec_from_file_location("hatch_build", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(params=["avx512", "avx2", "default"])

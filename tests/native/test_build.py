@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.metadata
-import importlib.util
 import platform
 import shutil
 from pathlib import Path
@@ -12,22 +10,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-
-from native.formulas import ROOT
-
-
-@pytest.fixture(scope="module")
-def builder() -> ModuleType:
-    path = ROOT / "hatch_build.py"
-    if not path.is_file():
-        pytest.skip("hatch_build.py is not beside the tests")
-    spec = importlib.util.spec_from_file_location("hatch_build", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
 
 SOURCES = {
     "one.cpp": 'extern "C" int bayeswell_version() { return 1; }\n',

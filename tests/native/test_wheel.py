@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import sys
 import sysconfig
@@ -17,19 +16,6 @@ needs_compiler = pytest.mark.skipif(REAL is None, reason="no C++ compiler")
 glibc_on_x86 = pytest.mark.skipif(
     sysconfig.get_platform() != "linux-x86_64" or not sys.platform.startswith("linux"), reason="tags of Linux on x86"
 )
-
-
-@pytest.fixture(scope="module")
-def builder() -> ModuleType:
-    path = ROOT / "hatch_build.py"
-    if not path.is_file():
-        pytest.skip("hatch_build.py is not beside the tests")
-    spec = importlib.util.spec_from_file_location("hatch_build", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def compiler(place: Path, lines: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import io
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,24 +21,12 @@ from bayeswell import native
 from bayeswell.errors import CompositionError, SettingError
 from bayeswell.optimizers import parameter_groups
 from bayeswell.optimizers.ivon import IVON, IVONOptimizer
-from bayeswell.types import BayesianModel, Step
+from bayeswell.types import Step
+from linear_models import SigmaPoints
 from truths.arrays import Array
 from truths.linear_regression import LinearRegression
 
 PRIOR = {"0.weight": bw.Normal(1.3), "*": bw.Normal(0.6)}
-
-
-@dataclass(frozen=True)
-class SigmaPoints(bw.WeightSampling):
-    """The draws +-sqrt(P) e_i: exact expectations of a quadratic; `draws` is not used."""
-
-    def noise(self, model: BayesianModel, generator: torch.Generator | None) -> Tensor | None:
-        size = model.posterior.noise_size
-        points = math.sqrt(size) * torch.eye(size, dtype=torch.float64)
-        return torch.cat([points, -points])
-
-    def expected_nll(self, model: BayesianModel, *args: Any) -> Any:
-        return bw.WeightSampling(draws=2 * model.posterior.noise_size).expected_nll(model, *args)
 
 
 def build(model: bw.BayesianModule, dataset_size: int, **settings: Any) -> IVONOptimizer:
