@@ -129,7 +129,7 @@ def assemble(
     total_steps = epochs * batches
     groups = _groups(chosen, model, elbo, stepper)
     _require_groups(parts.plateaus, groups)
-    _warn_of_short_reach(model, groups, stepper, parts.rate, elbo.kl_weight, total_steps, batches)
+    _warn_of_std_convergence(model, groups, stepper, parts.rate, elbo.kl_weight, total_steps, batches)
     context = {
         "dataset_size": dataset_size,
         "generator": generator,
@@ -191,7 +191,7 @@ def _require_groups(plateaus: Mapping[str, Plateau], groups: list[dict[str, Any]
             raise SettingError(f"plateau: there is no parameter group '{name}'; {nearest(name, names)}")
 
 
-def _warn_of_short_reach(
+def _warn_of_std_convergence(
     model: BayesianModule,
     groups: list[dict[str, Any]],
     stepper: Stepper,
