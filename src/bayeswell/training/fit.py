@@ -51,7 +51,8 @@ class Result(Predictor):
     """A trained network that predicts, saves and says what it is.
 
     ``chains`` tells, for samplers, whether the chains (one a member) agree in function space; ``stopped`` why training
-    ended before its time, if it did. ``state`` is where training stood at its end (optimizer, averages, generators):
+    ended before its time, if it did. ``temperature`` is that of the posterior: what the method gave, or what the fit
+    found (``Tempering``). ``state`` is where training stood at its end (optimizer, averages, generators):
     ``fit(result, data, epochs=10)`` goes on from there.
     """
 
@@ -60,6 +61,7 @@ class Result(Predictor):
     seed: int
     chains: ChainReport | None = None
     stopped: str = ""
+    temperature: float = 1.0
     state: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -259,7 +261,7 @@ def _fit_members(
         chains = function_space_report(one, method.members, _some_inputs(run), likelihood)
         for note in chains.warnings:
             warnings.warn(f"method '{method.name}': {note}", BayeswellWarning, stacklevel=3)
-    return Result(one, likelihood, method, histories, seed, chains, run.stopped, state)
+    return Result(one, likelihood, method, histories, seed, chains, run.stopped, run.assembly.temperature, state)
 
 
 def _go_on(run: Run) -> None:
