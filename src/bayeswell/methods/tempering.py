@@ -80,9 +80,10 @@ class Tempering:
 
         T = SHARE * (unexplained share of the targets' uncertainty).
 
-    Where draws are collected on the way, it is fixed from SETTLED on. Where a fit can be nearly exact, an approximate posterior at a temperature that suits noisy
-    targets would drown it in its own width; docs/decisions.md has the measurements. A prior that is not Gaussian keeps
-    its width: the whole divergence is multiplied by T then. ``temperature=1`` is Bayes' rule.
+    Where draws are collected on the way, it is fixed from SETTLED on. Where a fit can be nearly exact, an approximate
+    posterior at a temperature that suits noisy targets would drown it in its own width; docs/decisions.md has the
+    measurements. A prior that is not Gaussian keeps its width: the whole divergence is multiplied by T then.
+    ``temperature=1`` is Bayes' rule.
     """
 
     def __init__(self, elbo: ELBO, prior: Prior, optimizer: Optimizer, *, in_objective: bool, until: float) -> None:
