@@ -56,7 +56,8 @@ _TABLE = (
         "Hyperparameters Weight Averaging (HWA)",
         estimator="flipout",
         collector="hwa",
-        rate="constant",
+        # Averages need steps that still move, and learned noise that is not that of large steps.
+        rate={"name": "cosine", "final": 0.1},
     ),
     Method("swa", "the average of the last weights of SGD", "Izmailov et al. 2018", "delta",
            stepper=_SGD, rate="constant", clip_norm=1.0, std_multiplier=1.0, collector="swa"),
