@@ -14,9 +14,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.BayeswellWarning")
 
 
 def wine(epochs: int, method: str = "bbb", **changes: object) -> Experiment:
-    return Experiment(
-        data="wine", method={"name": method, "rate": "constant", "temperature": 0.1, **changes}, epochs=epochs, draws=5
-    )
+    settings = {"name": method, "rate": "constant", "temperature": 0.1, **changes}
+    return Experiment(data="wine", method=settings, epochs=epochs, draws=5)
 
 
 @pytest.mark.parametrize("method", ["bbb", "swa"])
@@ -40,5 +39,4 @@ def test_what_cannot_be_longer_is_refused_and_left_as_it_was(tmp_path: Path) -> 
     assert resume_run(tmp_path / "run", progress=False) == done
     run(wine(1, "deep-ensemble", members=2), tmp_path / "several", progress=False)
     with pytest.raises(bw.SettingError, match="gathered"):
-        resume_run(tmp_path / "several", epochs=2, progress=False)    settings = {"name": method, "rate": "constant", "temperature": 0.1, **changes}
-    return Experiment(data="wine", method=settings, epochs=epochs, draws=5)
+        resume_run(tmp_path / "several", epochs=2, progress=False)
