@@ -34,7 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     choice = chosen(options)
     kept = Kept(options.out or _place(options))
     if not options.no_run:
-        run(choice, kept, options.workers, again=options.again)
+        try:
+            run(choice, kept, options.workers, again=options.again)
+        except KeyboardInterrupt:
+            print("stopped; what is finished is kept, and the same command goes on from there")
+            return 130
         kept.tidy()
     lines, sessions, old = read(kept, choice.epochs, choice.development)
     found = Results.of(lines)
@@ -87,6 +91,8 @@ def run(choice: plan.Choice, kept: Kept, workers: int, again: bool = False) -> N
     guess = Guess(list(known.values()))
     for number, (cell, values) in enumerate(finished(todo, workers), start=1):
         line = small({"problem": cell.problem, "method": cell.method, "seed": cell.seed, **values})
+        if line.get("picked") == cell.method:
+            del line["picked"]
         kept.add(cell.key, decided=cell.decided, session=session, cpu=where["cpu"], **line)
         guess.learn(line)
         todo.remove(cell)

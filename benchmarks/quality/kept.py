@@ -5,8 +5,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 _DIGITS = 5
 _LONGEST = 200
@@ -34,8 +36,7 @@ class Kept:
 
     def add(self, key: str, **values: Any) -> None:
         """One line more, whole."""
-        with self.path.open("ab+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with self._locked() as file:
             end = file.seek(0, os.SEEK_END)
             file.seek(max(0, end - 1))
             torn = end > 0 and file.read(1) != b"\n"
@@ -43,10 +44,21 @@ class Kept:
 
     def tidy(self) -> None:
         """One line for each key, in order: small, and a change shows what changed."""
-        found = self.read()
-        new = self.path.with_suffix(".new")
-        new.write_text("".join(json.dumps(found[key]) + "\n" for key in sorted(found)), encoding="utf-8")
-        new.replace(self.path)
+        with self._locked():
+            found = self.read()
+            new = self.path.with_suffix(".new")
+            new.write_text("".join(json.dumps(found[key]) + "\n" for key in sorted(found)), encoding="utf-8")
+            new.replace(self.path)
+
+    @contextmanager
+    def _locked(self) -> Iterator[BinaryIO]:
+        """The file at its end, for this process alone; if it was exchanged meanwhile, the new one."""
+        while True:
+            with self.path.open("ab+") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                if self.path.exists() and os.path.samestat(os.fstat(file.fileno()), self.path.stat()):
+                    yield file
+                    return
 
 
 def small(values: dict[str, Any]) -> dict[str, Any]:

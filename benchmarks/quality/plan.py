@@ -76,6 +76,7 @@ def other_names() -> dict[str, str]:
     return {name: first[checksum(name)] for name in METHODS if first[checksum(name)] != name}
 
 
+@cache
 def has_auto() -> bool:
     """Whether ``fit`` can be left to choose."""
     try:
@@ -90,6 +91,8 @@ def checksum(method: str) -> str:
     """Of a method's settings with every part's own defaults: a changed default is another method."""
     if method.startswith(peers.PREFIX):
         return _sha(peers.version(method))
+    if method == AUTO:  # it may choose any of them
+        return _sha([described(find_method(AUTO)), *(checksum(name) for name in METHODS if name != AUTO)])
     parts = described(resolve(find_method(method)))
     assert isinstance(parts, dict)
     own = parts["method"]

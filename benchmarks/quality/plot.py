@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from bayeswell.plots import figure_to_svg
 from bayeswell.plots.theme import LABEL_SIZE, TICK_SIZE, TITLE_SIZE, find_theme
 
 from .differences import Mean, Results
@@ -19,10 +20,6 @@ _BETTER, _WORSE = (0, 114, 178), (213, 94, 0)  # blue and vermillion of the hous
 
 def draw(found: Results, path: Path) -> bool:
     """A cell for each method and problem with the difference in NLL; False if there is nothing to show."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    mpl.rcParams["svg.hashsalt"] = "quality"
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
 
@@ -61,7 +58,8 @@ def draw(found: Results, path: Path) -> bool:
         fontsize=LABEL_SIZE, color=theme.ink,
     )  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Date": None})
+    alt = f"Test NLL of {len(methods)} methods above that of {CONTROL} on {len(problems)} problems"
+    path.write_text(figure_to_svg(figure, name="quality", alt=alt) + "\n", encoding="utf-8")
     return True
 
 

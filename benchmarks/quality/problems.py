@@ -7,7 +7,7 @@ where defaults are chosen.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -28,7 +28,7 @@ class Problem:
 
     name: str
     data: str
-    model: dict[str, object]
+    model: Mapping[str, object]
     epochs: int
     examples: int | None = None
     batch_size: int | None = None
