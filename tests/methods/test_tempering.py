@@ -113,7 +113,7 @@ def test_another_word_is_refused() -> None:
         bw.fit(net(), noisy(), "bbb", "gaussian", temperature="warm")
 
 
-@pytest.mark.parametrize(("steps", "rate"), [(10, 0.01), (625, 0.01), (2500, 0.005), (62_500, 0.001)])
+@pytest.mark.parametrize(("steps", "rate"), [(10, 0.01), (1600, 0.01), (6400, 0.005), (160_000, 0.001)])
 def test_the_rate_fits_the_length(steps: int, rate: float) -> None:
     assert rate_for(steps) == pytest.approx(rate)
     parts = assemble(
