@@ -14,7 +14,7 @@ from torch import nn
 
 from ..composition import check_likelihood
 from ..errors import BayeswellWarning, SettingError, nearest
-from ..lifting import BayesianModule, Trained, Where, bayesian, continued, with_drawn_dropout
+from ..lifting import BayesianModule, Trained, Where, bayesian, continued, looks_trained, with_drawn_dropout
 from ..likelihoods import LIKELIHOODS
 from ..objectives import ELBO
 from ..optimizers import (
@@ -28,7 +28,7 @@ from ..optimizers import (
     std_convergence_warning,
 )
 from ..types import Collector, KLWeight, Objective, PostHocPart, Progress, Rate, Stepper
-from .method import Method
+from .method import DISPERSED, Method
 from .resolved import ResolvedMethod, resolve
 
 
@@ -101,14 +101,16 @@ def assemble(
     epochs: int,
     where: Where = "all",
     generator: torch.Generator,
+    member: int = 0,
 ) -> Assembly:
     """Build every part of a run of ``epochs`` epochs of ``batches`` batches.
 
-    A network is lifted; a trained model goes on from where it is (``lifting.continued``).
+    ``member`` counts the runs of one method from 0; starts that are drawn come from torch's global stream. A network is
+    lifted; a trained model goes on from where it is (``lifting.continued``).
     """
     parts = method if isinstance(method, ResolvedMethod) else resolve(method)
     chosen, stepper = parts.method, parts.stepper
-    model = _lifted(parts, net, where)
+    model = _lifted(parts, net, where, member)
     # A copy: what is learned of the noise belongs to this run, not to the object that was given.
     own_likelihood = copy.deepcopy(LIKELIHOODS.resolve(likelihood))
     check_likelihood(own_likelihood, "estimator", parts.estimator)
@@ -152,7 +154,7 @@ def assemble(
     )
 
 
-def _lifted(parts: ResolvedMethod, net: nn.Module | Trained, where: Where) -> BayesianModule:
+def _lifted(parts: ResolvedMethod, net: nn.Module | Trained, where: Where, member: int) -> BayesianModule:
     chosen = parts.method
     if isinstance(net, Trained):
         return continued(net, parts.posterior, parts.prior, parts.estimator, chosen.prediction)
@@ -163,9 +165,25 @@ def _lifted(parts: ResolvedMethod, net: nn.Module | Trained, where: Where) -> Ba
         parts.prior,
         parts.estimator,
         where,
-        means=chosen.means,
+        means=_start(chosen, net, member),
         prediction=chosen.prediction,
     )
+
+
+def _start(method: Method, net: nn.Module, member: int) -> str:
+    """Of this member; say once if others than the first lose what the given weights have learned."""
+    if method.means != DISPERSED:
+        return method.means
+    ratio = looks_trained(net) if member == 1 else None
+    if ratio is not None:
+        warnings.warn(
+            f"method '{method.name}': the network's weights look trained (the largest singular values of its matrices "
+            f"are {ratio:.2g} times those of the same numbers shuffled), but only the first of {method.members} "
+            "members starts from them; means='network' lets all do so",
+            BayeswellWarning,
+            stacklevel=6,
+        )
+    return "network" if member == 0 else "redrawn"
 
 
 def _groups(method: Method, model: BayesianModule, elbo: ELBO, stepper: Stepper) -> list[dict[str, Any]]:

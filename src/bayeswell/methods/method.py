@@ -11,11 +11,16 @@ from typing import Any
 from ..errors import SettingError, nearest, require_count
 from ..estimators import ESTIMATORS
 from ..gradients import Sharpness
+from ..lifting import STARTS
 from ..registry import label_of
 from ..types import PREDICTIONS, SAMPLED
 
 Choice = Any
 """A part by name, as ``{"name": ..., setting: value}``, or as any object that its axis takes."""
+
+
+DISPERSED = "dispersed"
+"""The start that differs from member to member; the others are ``bayesian``'s."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,11 @@ class Method:
     (nll, kl, total); ``alternate`` trains means and stds in turn, so many epochs each. ``dropout`` makes dropout
     drawable: with the network's own p ("own"), or another. ``prediction`` is what a prediction averages over draws:
     networks ("sampled"), or the network to first order around the posterior's mean ("linearised").
+
+    ``means`` says where the ``members`` start: the first at the given network's weights and each further one at new
+    ones from the network's own initialisation ("dispersed": ensembles live on that spread, and chains that have not
+    mixed can be told by it), or all of them as ``bayesian`` has it: "redrawn", "prior", or "network", which keeps
+    weights that were trained before.
     """
 
     name: str
@@ -51,7 +61,7 @@ class Method:
     post_hoc: Choice | None = None
     dropout: float | str | None = None
     members: int = 1
-    means: str = "network"
+    means: str = DISPERSED
     prediction: str = SAMPLED
 
     def __post_init__(self) -> None:
@@ -62,6 +72,8 @@ class Method:
             raise SettingError(f"{self.name}: dropout = {self.dropout!r}; give a number in [0, 1), or 'own'")
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise SettingError(f"{self.name}: clip_norm = {self.clip_norm!r}; it must be above 0")
+        if self.means not in (DISPERSED, *STARTS):
+            raise SettingError(f"{self.name}: means = {self.means!r}; {nearest(str(self.means), (DISPERSED, *STARTS))}")
         if self.prediction not in PREDICTIONS:
             raise SettingError(
                 f"{self.name}: prediction = {self.prediction!r}; {nearest(str(self.prediction), PREDICTIONS)}"

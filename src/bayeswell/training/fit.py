@@ -203,7 +203,7 @@ class _Plan:
         assembly = assemble(
             self.start.parts, self.start.on(self.engine.device), self.start.likelihood,
             dataset_size=self.batches.examples, batches=self.batches.count, epochs=self.epochs, where=self.where,
-            generator=streams.stepper,
+            generator=streams.stepper, member=member,
         )  # fmt: skip
         streams.part()
         return Run(
