@@ -61,9 +61,12 @@ class Assembly:
         if self.alternating is not None:
             hold_inactive(self.optimizer, self.alternating.active(epoch))
 
-    def after_epoch(self, metrics: Mapping[str, float]) -> None:
-        """Let each plateau look at its metric."""
+    def after_epoch(self, metrics: Mapping[str, float], epoch: int) -> None:
+        """Let each plateau look at its metric, unless its group has rested in this epoch."""
+        resting = frozenset[str]() if self.alternating is None else self.alternating.resting(epoch)
         for name, plateau in self.plateaus.items():
+            if name in resting:
+                continue
             value = metrics[plateau.metric]
             self.plateau_states[name] = plateau.update(self._plateau_state(name), value)
 
@@ -138,13 +141,16 @@ def assemble(
         "total_steps": total_steps,
         "prior": model.prior,
     }
+    collector = None if parts.collector is None else parts.collector.build(model, total_steps, batches)
+    if stepper.samples and hasattr(collector, "require_offered"):
+        collector.require_offered(lambda step: stepper.sampling(Progress(step, total_steps, step % batches, batches)))
     return Assembly(
         method=chosen,
         model=model,
         objective=elbo if parts.sharpness is None else parts.sharpness.wrap(elbo),
         likelihood=elbo.likelihood,
         optimizer=stepper.build(groups, **{name: context[name] for name in stepper.wants}),
-        collector=None if parts.collector is None else parts.collector.build(model, total_steps, batches),
+        collector=collector,
         post_hoc=parts.post_hoc,
         rate=parts.rate,
         plateaus=dict(parts.plateaus),

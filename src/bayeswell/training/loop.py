@@ -48,7 +48,7 @@ def train(run: Run, validate: Validation | None = None) -> History:
             break
         held_out = {} if validate is None else run.engine.first(validate(model, assembly.likelihood))
         record = run.close_epoch(held_out)
-        assembly.after_epoch({"total": record.total, "nll": record.nll, "kl": record.kl})
+        assembly.after_epoch({"total": record.total, "nll": record.nll, "kl": record.kl}, record.epoch)
         for callback in run.callbacks:
             callback.after_epoch(run, record)
         run.agree()
