@@ -142,8 +142,9 @@ def assemble(
         "prior": model.prior,
     }
     collector = None if parts.collector is None else parts.collector.build(model, total_steps, batches)
-    if stepper.samples and hasattr(collector, "require_offered"):
-        collector.require_offered(lambda step: stepper.sampling(Progress(step, total_steps, step % batches, batches)))
+    require_offered = getattr(collector, "require_offered", None)
+    if stepper.samples and require_offered is not None:
+        require_offered(lambda step: stepper.sampling(Progress(step, total_steps, step % batches, batches)))
     return Assembly(
         method=chosen,
         model=model,

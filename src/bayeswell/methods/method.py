@@ -14,11 +14,13 @@ from ..gradients import Sharpness
 from ..lifting import STARTS
 from ..registry import label_of
 from ..types import PREDICTIONS, SAMPLED
+from .steppers import find_stepper
 
 Choice = Any
 """A part by name, as ``{"name": ..., setting: value}``, or as any object that its axis takes."""
 
 
+USUAL_STEPPER: Mapping[str, Any] = {"name": "adam", "lr": 3e-3}
 DISPERSED = "dispersed"
 """The start that differs from member to member; the others are ``bayesian``'s."""
 
@@ -50,7 +52,7 @@ class Method:
     divergence: Choice | None = None
     kl_weight: Choice = "uniform"
     temperature: float = 1.0
-    stepper: Choice = field(default_factory=lambda: {"name": "adam", "lr": 3e-3})
+    stepper: Choice = field(default_factory=lambda: dict(USUAL_STEPPER))
     std_multiplier: float = 10.0
     rate: Choice = "cosine"
     plateau: Mapping[str, Any] | None = None
@@ -90,6 +92,11 @@ class Method:
 
         ``lr=1e-3`` changes the learning rate of the method's own stepper, and a mapping without a name
         (``stepper={"lr": 1e-3}``, ``posterior={"rank": 3}``) the settings of the part that is there.
+
+        A stepper that is named without a rate keeps the method's own where that means the same: the stepper is the same
+        one, or both bound their steps by the rate (Adam and its kin). Where the rate means something else (SGD's and
+        a sampler's scale with the gradient, IVON's with the curvature), Adam's kin take that of most methods
+        (``USUAL_STEPPER``), all others their own default.
         """
         settings = dict(settings)
         if "lr" in settings:
@@ -102,6 +109,8 @@ class Method:
                 raise SettingError(f"method '{self.name}' has no setting '{key}'; {nearest(key, self.settings())}")
             if key in _PARTS and isinstance(value, Mapping) and "name" not in value:
                 settings[key] = _with_settings(key, getattr(self, key), value)
+        if "stepper" in settings:
+            settings["stepper"] = _with_rate(settings["stepper"], self.stepper)
         return dataclasses.replace(self, **settings)
 
     @property
@@ -137,6 +146,17 @@ def known_settings(owner: str, kind: Any, settings: Mapping[str, Any]) -> dict[s
 
 _PARTS = frozenset({"posterior", "estimator", "divergence", "kl_weight", "stepper", "rate", "collector", "post_hoc"})
 """Fields that hold one part: settings alone change the one that is there. (A nameless mapping of priors is by name.)"""
+
+
+def _with_rate(choice: Choice, own: Choice) -> Choice:
+    """A stepper that is named without a rate, with the one that ``changed`` promises."""
+    named = {"name": choice} if isinstance(choice, str) else choice
+    if not isinstance(named, Mapping) or "lr" in named:
+        return choice
+    wanted, before = find_stepper(named), find_stepper(own)
+    if wanted.name == before.name or (wanted.step_bound is not None and before.step_bound is not None):
+        return {**named, "lr": before.lr}
+    return choice if wanted.step_bound is None else {**named, "lr": USUAL_STEPPER["lr"]}
 
 
 def _with_settings(axis: str, part: Choice, settings: Mapping[str, Any]) -> Choice:
