@@ -56,7 +56,7 @@ def parameter_groups(
 
 def _shape_parameters(posterior: Posterior) -> list[Tensor]:
     """Every parameter of q but its mean."""
-    return [value for name, value in posterior.named_parameters() if name != "mean"]
+    return [value for name, value in posterior.named_parameters() if name.rpartition(".")[2] != "mean"]
 
 
 def set_rates(optimizer: Optimizer, factors: float | Mapping[str, float]) -> None:

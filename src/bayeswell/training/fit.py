@@ -244,7 +244,7 @@ def _fit_members(
             model = final_model(run)
         if method.members > 1:
             generator = make_generator(derive_seed(seed, "gather", member), plan.engine.device)
-            finished.append(contribution(model, run.assembly.likelihood, history, generator))
+            finished.append(contribution(model, run.assembly.likelihood, history, method.members, generator))
             left.append(finished[-1].state_dict())
     assert model is not None
     assert run is not None
