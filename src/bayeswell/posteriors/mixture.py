@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..errors import require_count
+from ..errors import BayeswellError, SettingError, require_count
 from ..registry import AXES
 from ..tree import Layout, Site
-from ..types import LOG_PROB, MIXTURE, WEIGHT_SAMPLE, Posterior, Prior
+from ..types import BANK, LOG_PROB, MIXTURE, POINT, Posterior, PosteriorPart, Prior
 
 
 class MixturePosterior(Posterior):
@@ -99,7 +99,8 @@ class Mixture:
     """``count`` posteriors of one family with equal weight, each drawn from equally often.
 
     The end of an ensemble of distributions: M Gaussians are kept as such, so that a prediction may take any number of
-    draws, where a bank would keep some draws of each. ``of`` describes the family: a name, or a name with settings.
+    draws, where a bank would keep some draws of each. ``of`` describes the family: a name, or a name with settings. It
+    is not trained itself.
     """
 
     count: int = 2
@@ -108,15 +109,26 @@ class Mixture:
 
     name: ClassVar[str] = "mixture"
     paper: ClassVar[str] = "Wilson & Izmailov 2020"
-    provides: ClassVar[frozenset[str]] = frozenset({MIXTURE, LOG_PROB, WEIGHT_SAMPLE})
+    provides: ClassVar[frozenset[str]] = frozenset({MIXTURE, LOG_PROB})
 
     def __post_init__(self) -> None:
         require_count("mixture", "count", self.count)
-        AXES["posterior"].resolve(self.of)
+        self._family()
+        if not isinstance(self.extras, tuple) or not all(isinstance(name, str) for name in self.extras):
+            raise SettingError(f"mixture: extras = {self.extras!r}; it must be a tuple of names")
 
     def build(self, layout: Layout, prior: Prior, means: Tensor) -> Posterior:
         """All components start at the same means; what is drawn at their start (k-tied) differs."""
-        family = AXES["posterior"].resolve(self.of)
+        family = self._family()
         mixture = MixturePosterior(layout, [family.build(layout, prior, means) for _ in range(self.count)])
         mixture.extra_names = self.extras
         return mixture
+
+    def _family(self) -> PosteriorPart:
+        try:
+            part: PosteriorPart = AXES["posterior"].resolve(self.of)
+        except BayeswellError as error:
+            raise SettingError(f"mixture: of = {self.of!r}; {error}") from error
+        if part.provides & {BANK, MIXTURE, POINT}:
+            raise SettingError(f"mixture: of = {self.of!r}; it must be a distribution such as 'mean_field'")
+        return part
