@@ -14,7 +14,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.BayeswellWarning")
 
 
 def wine(epochs: int, method: str = "bbb", **changes: object) -> Experiment:
-    return Experiment(data="wine", method={"name": method, "rate": "constant", **changes}, epochs=epochs, draws=5)
+    return Experiment(
+        data="wine", method={"name": method, "rate": "constant", "temperature": 0.1, **changes}, epochs=epochs, draws=5
+    )
 
 
 @pytest.mark.parametrize("method", ["bbb", "swa"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import SettingError, nearest, require_count
@@ -15,12 +15,12 @@ from ..lifting import STARTS
 from ..registry import label_of
 from ..types import PREDICTIONS, SAMPLED
 from .steppers import find_stepper
+from .tempering import AUTO
 
 Choice = Any
 """A part by name, as ``{"name": ..., setting: value}``, or as any object that its axis takes."""
 
 
-USUAL_STEPPER: Mapping[str, Any] = {"name": "adam", "lr": 3e-3}
 DISPERSED = "dispersed"
 """The start that differs from member to member; the others are ``bayesian``'s."""
 
@@ -30,12 +30,13 @@ class Method:
     """Everything that decides how a network is trained, except the data and how long.
 
     Every field may be given in ``fit``: any legal combination, not only the named ones. ``temperature`` scales the
-    divergence: 1 is Bayes' rule, below 1 a cold posterior; a sampler's or post-hoc part's own temperature is a further
-    factor. ``std_multiplier`` is the learning rate of stds relative to that of means; ``rate`` multiplies all learning
-    rates along training. ``plateau`` maps a group ("means", "stds", "noise") to a ``Plateau`` on a metric of its own
-    (nll, kl, total); ``alternate`` trains means and stds in turn, so many epochs each. ``dropout`` makes dropout
-    drawable: with the network's own p ("own"), or another. ``prediction`` is what a prediction averages over draws:
-    networks ("sampled"), or the network to first order around the posterior's mean ("linearised").
+    divergence: 1 is Bayes' rule, below 1 a cold posterior; "auto" lets the fit decide (``Tempering``). A sampler's or
+    post-hoc part's own temperature is a further factor. ``std_multiplier`` is the learning rate of stds relative to
+    that of means; ``rate`` multiplies all learning rates along training. ``plateau`` maps a group ("means", "stds",
+    "noise") to a ``Plateau`` on a metric of its own (nll, kl, total); ``alternate`` trains means and stds in turn, so
+    many epochs each. ``dropout`` makes dropout drawable: with the network's own p ("own"), or another. ``prediction``
+    is what a prediction averages over draws: networks ("sampled"), or the network to first order around the
+    posterior's mean ("linearised").
 
     ``means`` says where the ``members`` start: the first at the given network's weights and each further one at new
     ones from the network's own initialisation ("dispersed": ensembles live on that spread, and chains that have not
@@ -51,8 +52,8 @@ class Method:
     estimator: Choice = "weight_sampling"
     divergence: Choice | None = None
     kl_weight: Choice = "uniform"
-    temperature: float = 1.0
-    stepper: Choice = field(default_factory=lambda: dict(USUAL_STEPPER))
+    temperature: float | str = AUTO
+    stepper: Choice = "adam"
     std_multiplier: float = 10.0
     rate: Choice = "cosine"
     plateau: Mapping[str, Any] | None = None
@@ -68,6 +69,8 @@ class Method:
 
     def __post_init__(self) -> None:
         require_count(self.name, "members", self.members)
+        if isinstance(self.temperature, str) and self.temperature != AUTO:
+            raise SettingError(f"{self.name}: temperature = {self.temperature!r}; give a number, or '{AUTO}'")
         if not self.std_multiplier > 0:
             raise SettingError(f"{self.name}: std_multiplier = {self.std_multiplier!r}; it must be above 0")
         if isinstance(self.dropout, str) and self.dropout != "own":
@@ -95,8 +98,8 @@ class Method:
 
         A stepper that is named without a rate keeps the method's own where that means the same: the stepper is the same
         one, or both bound their steps by the rate (Adam and its kin). Where the rate means something else (SGD's and
-        a sampler's scale with the gradient, IVON's with the curvature), Adam's kin take that of most methods
-        (``USUAL_STEPPER``), all others their own default.
+        a sampler's scale with the gradient, IVON's with the curvature) the new one has its own default: of Adam's kin
+        the rate that fits the run.
         """
         settings = dict(settings)
         if "lr" in settings:
@@ -155,8 +158,8 @@ def _with_rate(choice: Choice, own: Choice) -> Choice:
         return choice
     wanted, before = find_stepper(named), find_stepper(own)
     if wanted.name == before.name or (wanted.step_bound is not None and before.step_bound is not None):
-        return {**named, "lr": before.lr}
-    return choice if wanted.step_bound is None else {**named, "lr": USUAL_STEPPER["lr"]}
+        return choice if before.lr is None else {**named, "lr": before.lr}
+    return choice
 
 
 def _with_settings(axis: str, part: Choice, settings: Mapping[str, Any]) -> Choice:

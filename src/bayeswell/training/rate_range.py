@@ -127,7 +127,7 @@ def rate_range(
             f"rate_range: optimizer '{stepper.name}' tunes its rate itself, its lr is the first step's alone: there is "
             "none to find; train with it as it is (a rate schedule scales what it finds), or use another stepper"
         )
-    highest = max(1.0, 100 * stepper.lr) if highest is None else highest
+    highest = max(1.0, 100 * (stepper.lr or 0.0)) if highest is None else highest
     if not 0 < lowest < highest < math.inf:
         raise SettingError(f"rate_range: lowest = {lowest!r}, highest = {highest!r}; need 0 < lowest < highest")
     collector = "bank" if stepper.samples else None
@@ -150,7 +150,8 @@ def rate_range(
         growing = _Growing(lowest, highest, steps, assembly.optimizer.param_groups[0]["base_lr"])
         watch = _Watch(growing)
         # A sampler asks for a collector, but no draw of this run is kept.
-        assembly = dataclasses.replace(assembly, rate=growing, collector=None)
+        fixed = {"tempering": None, "fixed_temperature": assembly.temperature}
+        assembly = dataclasses.replace(assembly, rate=growing, collector=None, **fixed)
         run = Run(assembly, batches, epochs, streams, engine, [watch])
         try:
             with engine.watched():
