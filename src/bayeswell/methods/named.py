@@ -76,7 +76,7 @@ _TABLE = (
     Method("mc-dropout", "dropout kept on: each draw is a set of masks", "Gal & Ghahramani 2016", "delta",
            dropout="own"),
     Method("deep-ensemble", "independently trained networks", "Lakshminarayanan et al. 2017", "delta",
-           members=5, means="prior"),
+           members=5),
     Method("laplace", "a Gaussian at the optimum from the curvature there", "MacKay 1992; Ritter et al. 2018", "delta",
            post_hoc="laplace", prediction=LINEARISED),
     Method("ivon", "natural-gradient mean-field at the cost of Adam", "Shen et al. 2024",

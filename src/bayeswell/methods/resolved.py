@@ -171,6 +171,12 @@ def _check_end(method: ResolvedMethod) -> None:
                 f"collector '{collector.name}' needs a posterior with '{need}', which '{posterior.name}' is not; use "
                 f"posterior '{'delta' if need == POINT else 'mean_field'}'"
             )
+    cycles = getattr(collector, "cycles", None)
+    if collector is not None and cycles is not None and getattr(method.rate, "cycles", cycles) != cycles:
+        raise CompositionError(
+            f"collector '{collector.name}' looks at the ends of {cycles} cycles, but rate '{method.rate.name}' has "
+            f"{getattr(method.rate, 'cycles', None)}; give both the same number"
+        )
     if post_hoc is not None and POINT not in posterior.provides:
         raise CompositionError(
             f"post_hoc '{post_hoc.name}' starts from one weight vector, but posterior '{posterior.name}' is a "

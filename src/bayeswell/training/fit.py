@@ -205,7 +205,7 @@ class _Plan:
         assembly = assemble(
             self.start.parts, self.start.on(self.engine.device), self.start.likelihood,
             dataset_size=self.batches.examples, batches=self.batches.count, epochs=self.epochs, where=self.where,
-            generator=streams.stepper,
+            generator=streams.stepper, member=member,
         )  # fmt: skip
         streams.part()
         return Run(
@@ -246,7 +246,7 @@ def _fit_members(
             model = final_model(run)
         if method.members > 1:
             generator = make_generator(derive_seed(seed, "gather", member), plan.engine.device)
-            finished.append(contribution(model, run.assembly.likelihood, history, generator))
+            finished.append(contribution(model, run.assembly.likelihood, history, method.members, generator))
             left.append(finished[-1].state_dict())
     assert model is not None
     assert run is not None
