@@ -211,8 +211,17 @@ def test_choosing_for_oneself_is_compared_with_the_best_single_choice():
 
 def test_the_page_holds_tables_words_and_circumstances(tmp_path):
     offsets = [WORSE] + [BETTER] + [LEVEL] * (len(TEN) - 2)
-    found = Results.of([*ten(offsets), *uci_lines("hwa", 1)])
+    whole = lines("fashion", "map", [0.28, 0.3], ece=0.02) + lines("fashion", "hwa", [0.24], ece=0.01, seconds=5.0)
+    failed = [{"problem": "fashion", "method": "vl", "seed": 0, "error": "diverged at step 5"}]
+    other = lines("digits", "peer: ivon-opt", [0.5, 0.7], version="0.1.3")
+    found = Results.of([*ten(offsets), *uci_lines("hwa", 1), *whole, *failed, *other])
     text = page.render(found, [SESSION], old=4)
+    assert "| hwa |  | 0.2400 | 0.0100 |  |  |  | 1.0 (2.5) | 1 |" in text
+    assert "| vl | failed | failed |" in text
+    assert "| fashion | vl | 0 | diverged at step 5 |" in text
+    assert "| *ivon-opt* 0.1.3 | 0.600 ± 0.100 |" in text
+    assert "| *deep ensembles* | -2.41 ± 0.06 |" in text
+    assert "| hwa | **-5.41 ± 0.00** | -3.04 ± 0.00 |" in text
     assert "**bbb**: better on 1, level on 9, worse on 1 of 11." in text
     assert "Loses on digits (+0.100, without a warning)" in text
     assert "**+0.100 ± 0.006**" in text
