@@ -64,28 +64,14 @@ def _print_table(known: dict[str, dict[str, Any]], problems: Sequence[str], labe
     for label in labels:
         cells = []
         for problem in problems:
-            pairs = [
-                [known.get(f"{problem}/{one}/{seed}", {}).get("nll") for one in (label, CONTROL)]
-                for seed in range(seeds)
-            ]
-            found = [
-                own if label == CONTROL else own - control
-                for own, control in pairs
-                if own is not None and control is not None
-            ]
-            one = mean_of(found) if found else None
-            cells.append("" if one is None else f"{one.mean:{'' if label == CONTROL else '+'}.3f} ± {one.error:.3f}")
-        print(f"| {label} | " + " | ".join(cells) + " |")
-
-
-if __name__ == "__main__":
-    main()            found = []
+            found = []
             for seed in range(seeds):
                 own, control = (known.get(f"{problem}/{one}/{seed}", {}).get("nll") for one in (label, CONTROL))
                 if own is not None and control is not None:
                     found.append(own if label == CONTROL else own - control)
             one = mean_of(found) if found else None
-            cells.append("" if one is None else f"{one.mean:{'' if label == CONTROL else '+'}.3f} ± {one.error:.3f}")
+            sign = "" if label == CONTROL else "+"
+            cells.append("" if one is None else f"{one.mean:{sign}.3f} ± {one.error:.3f}")
         print(f"| {label} | " + " | ".join(cells) + " |")
 
 
