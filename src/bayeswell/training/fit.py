@@ -121,8 +121,8 @@ def fit(
         settings: any part of the method by name: posterior, prior, estimator, temperature, stepper, lr, ...
 
     A result goes on as if it had been planned longer from the start: with a constant rate, a temperature that is a
-    number, the same data and the same seed this is the longer run bit for bit. With ``prior="posterior"`` the trained posterior becomes the prior and
-    training begins anew from there: sequential Bayes, for data that come later.
+    number, the same data and the same seed this is the longer run bit for bit. With ``prior="posterior"`` the trained
+    posterior becomes the prior and training begins anew from there: sequential Bayes, for data that come later.
     """
     require_count("fit", "epochs", epochs)
     require_count("fit", "accumulate", accumulate)
