@@ -17,6 +17,7 @@ from ..types import PREDICTIONS, SAMPLED
 from .steppers import find_stepper
 from .tempering import AUTO
 
+OWN_DROPOUT = "own"
 Choice = Any
 """A part by name, as ``{"name": ..., setting: value}``, or as any object that its axis takes."""
 
@@ -41,7 +42,8 @@ class Method:
     ``means`` says where the ``members`` start: the first at the given network's weights and each further one at new
     ones from the network's own initialisation ("dispersed": ensembles live on that spread, and chains that have not
     mixed can be told by it), or all of them as ``bayesian`` has it: "redrawn", "prior", or "network", which keeps
-    weights that were trained before.
+    weights that were trained before. ``budget`` is how many times ordinary training all members together may cost:
+    ``fit`` takes as many as it pays for ("auto": by how long the run is).
     """
 
     name: str
@@ -64,16 +66,22 @@ class Method:
     post_hoc: Choice | None = None
     dropout: float | str | None = None
     members: int = 1
+    budget: float | str | None = None
     means: str = DISPERSED
     prediction: str = SAMPLED
 
     def __post_init__(self) -> None:
         require_count(self.name, "members", self.members)
+        number = isinstance(self.budget, int | float) and not isinstance(self.budget, bool)
+        if not (self.budget is None or self.budget == AUTO or (number and float(self.budget) > 0)):
+            raise SettingError(
+                f"{self.name}: budget = {self.budget!r}; give how many times ordinary training, or '{AUTO}'"
+            )
         if isinstance(self.temperature, str) and self.temperature != AUTO:
             raise SettingError(f"{self.name}: temperature = {self.temperature!r}; give a number, or '{AUTO}'")
         if not self.std_multiplier > 0:
             raise SettingError(f"{self.name}: std_multiplier = {self.std_multiplier!r}; it must be above 0")
-        if isinstance(self.dropout, str) and self.dropout != "own":
+        if isinstance(self.dropout, str) and self.dropout != OWN_DROPOUT:
             raise SettingError(f"{self.name}: dropout = {self.dropout!r}; give a number in [0, 1), or 'own'")
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise SettingError(f"{self.name}: clip_norm = {self.clip_norm!r}; it must be above 0")
@@ -106,6 +114,8 @@ class Method:
             rate = {"lr": settings.pop("lr")}
             stepper = settings.get("stepper", rate)
             settings["stepper"] = _with_settings("stepper", stepper, rate) if stepper is not rate else rate
+        if "members" in settings:  # so many, whatever they cost
+            settings.setdefault("budget", None)
         allowed = {"name", "summary", "paper", *self.settings()}
         for key, value in settings.items():
             if key not in allowed:

@@ -6,6 +6,7 @@ import copy
 import inspect
 import math
 import os
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -99,7 +100,7 @@ def fit(
             brings back, a lifted model): then training goes on, see below.
         data: ``(inputs, targets)`` as tensors or numpy arrays, a Dataset or a DataLoader; a third part says how often
             each example counts (a weight of 2: the example met twice).
-        method: a name (``find_method``), or a ``Method``; None: "bbb", or the result's own.
+        method: a name (``find_method``), or a ``Method``; None: "auto", or the result's own.
         likelihood: a name, ``{"name": ..., setting: value}``, an object with an ``nll``, or a function of the outputs
             that returns a torch distribution; None: "categorical", or the result's own.
         epochs: passes over the data; of a result that goes on, further ones.
@@ -133,9 +134,12 @@ def fit(
         raise SettingError("resume = True, but no folder: say where the run is")
     _require_known(settings)
     start = beginning(net, method, likelihood, settings, where)
-    chosen, likelihood, dtype = start.method, start.likelihood, dtype_of(start.module)
+    dtype = dtype_of(start.module)
     batches = as_batches(data, batch_size, dtype, augment)
-    start = start.with_data(batches)
+    start, note = start.with_data(batches).within_budget(batches.examples * epochs)
+    chosen, likelihood = start.method, start.likelihood
+    if note and progress is not False:
+        sys.stderr.write(f"{note}\n")
     validate, best = _validation(chosen, validation, early_stopping, dtype)
     where_to = Devices(devices=devices) if isinstance(devices, int) else devices
     engine = Engine(where_to)
