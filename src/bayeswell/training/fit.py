@@ -9,7 +9,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,8 +19,6 @@ from ..errors import BayeswellWarning, CompositionError, NetworkError, SettingEr
 from ..fingerprint import sha256_of
 from ..lifting import BayesianModule, Saved, Where
 from ..methods import Method, assemble
-from ..metrics.chains import ChainReport
-from ..predictive.predictor import Predictor
 from ..random import derive_seed, make_generator
 from ..registry import label_of
 from ..types import BANK, Inputs, Progress
@@ -35,6 +33,7 @@ from .loop import train
 from .members import Contribution, contribution, gather, mean_likelihood
 from .progress import ProgressBar, wants_progress
 from .records import EpochRecord, History, Watcher
+from .result import Result
 from .run import Callback, Run
 from .run_folder import Checkpointer, MetricsLog, RunFolder
 from .scores import Validation, validation_on
@@ -44,28 +43,6 @@ from .streams import Streams, own_global_stream
 
 _HARDLY_MOVED = 0.1
 _LEAST_DRAWS = 4
-
-
-@dataclass(frozen=True)
-class Result(Predictor):
-    """A trained network that predicts, saves and says what it is.
-
-    ``chains`` tells, for samplers, whether the chains (one a member) agree in function space; ``stopped`` why training
-    ended before its time, if it did. ``state`` is where training stood at its end (optimizer, averages, generators):
-    ``fit(result, data, epochs=10)`` goes on from there.
-    """
-
-    method: Method
-    histories: tuple[History, ...]
-    seed: int
-    chains: ChainReport | None = None
-    stopped: str = ""
-    state: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def std_ratio(self) -> float:
-        """Mean of posterior std / prior std: near 0 the network is deterministic, whatever it is called."""
-        return self.model.std_ratio()
 
 
 def fit(
