@@ -70,6 +70,14 @@ class ResolvedMethod:
         """What scales the divergence in the objective: nothing where the stepper takes care of it itself."""
         return 0.0 if self.stepper.handles_divergence else self.method.temperature
 
+    @property
+    def shown_temperature(self) -> float | None:
+        """What scales the divergence in the recorded total, where the objective itself leaves it to the stepper."""
+        if not self.stepper.handles_divergence:
+            return None
+        own: float = getattr(self.stepper, "temperature", self.method.temperature)
+        return own
+
 
 def resolve(method: Method) -> ResolvedMethod:
     """The method's parts; whatever cannot work together in any network is refused here."""
