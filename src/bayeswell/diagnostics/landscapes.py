@@ -19,7 +19,7 @@ from ..lifting import BayesianModule
 from ..random import make_generator, standard_normal
 from ..tree import Layout
 from ..types import FACTORISED, Inputs, Likelihood
-from .losses import DataLoss
+from ..predictive.losses import DataLoss
 from .records import Record
 
 

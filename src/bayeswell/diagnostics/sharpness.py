@@ -21,7 +21,7 @@ from ..lifting import BayesianModule
 from ..metrics import estimate_mean
 from ..random import make_generator, standard_normal
 from ..types import Inputs, Likelihood
-from .losses import DataLoss
+from ..predictive.losses import DataLoss
 from .records import Record
 
 _LONGER, _SHORTER = 1.5, 0.5
