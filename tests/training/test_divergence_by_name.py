@@ -71,7 +71,9 @@ def test_parts_whose_squares_are_finite_are_no_divergence_without_clipping() -> 
 @pytest.mark.parametrize("method", ["bbb", "sgld"])
 def test_outputs_that_are_not_finite_after_steps_are_a_divergence(method: str) -> None:
     net, data = small()
-    with pytest.raises(bw.DivergenceError, match=r"^step \d+: training has diverged: .*lower the learning rate") as told:
+    with pytest.raises(
+        bw.DivergenceError, match=r"^step \d+: training has diverged: .*lower the learning rate"
+    ) as told:
         bw.fit(net, data, method, epochs=3, batch_size=32, lr=1e12)
     assert "clip_norm" not in str(told.value) or method == "bbb"
     assert told.value.model is not None
@@ -129,7 +131,8 @@ def test_forward_mode_leaks_no_deprecation_of_torch() -> None:
     code = (
         "import warnings, torch; warnings.simplefilter('error', DeprecationWarning)\n"
         "import bayeswell as bw\n"
-        "x = torch.randn(40, 3); net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))\n"
+        "from torch import nn\n"
+        "x = torch.randn(40, 3); net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))\n"
         "bw.fit(net, (x, (x[:, 0] > 0).long()), 'laplace', epochs=1).predict(x)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)

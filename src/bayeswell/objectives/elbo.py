@@ -77,7 +77,9 @@ class ELBO(Objective):
         assert step.targets is not None
         share = self._share(step.targets, step.at)
         # One operation where a batch counts in full; the step of a small network is mostly operations started.
-        total = torch.add(estimate.nll if share == 1 else share * estimate.nll, kl, alpha=self._factor(step.at, self.temperature))
+        total = torch.add(
+            estimate.nll if share == 1 else share * estimate.nll, kl, alpha=self._factor(step.at, self.temperature)
+        )
         if self.check and not math.isfinite(total.item()):
             raise self._not_finite(step, estimate, kl)
         if self.shown_temperature is not None:

@@ -177,7 +177,8 @@ def nll_matrix(
 ) -> Tensor:  # fmt: skip
     """(D, S): -log p(y given x, w) of every example under each draw, in nats; NaN stays.
 
-    Its mean is ``expected_nll``, log D - logsumexp of -nll over draws is ``predictive_nll``. Arguments as in ``predict``.
+    Its mean is ``expected_nll``, log D - logsumexp of -nll over draws is ``predictive_nll``. Arguments as in
+    ``predict``.
     """
     _require_counts("nll_matrix", draws, batch_size)
     home = home_of(model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ..likelihoods import ClassLikelihood, RealLikelihood, for_outputs
@@ -44,9 +45,7 @@ def disagreement_of(outputs: Tensor, likelihood: Likelihood) -> float | None:
         return sum(float((own - average).abs().sum(-1).mean()) for own in said) / (2 * len(said))
     if isinstance(form, RealLikelihood):
         pairs = [form.mean_and_variance(own) for own in outputs]
-        means = [mean.double() for mean, _ in pairs]
-        average = sum(means) / len(means)
-        between = sum((mean - average).square() for mean in means) / len(means)
-        within = sum(variance.double() for _, variance in pairs) / len(pairs)
-        return float((between / (between + within)).clamp_min(0).sqrt().mean())
+        between = torch.stack([mean.double() for mean, _ in pairs]).var(0, correction=0)
+        within = torch.stack([variance.double() for _, variance in pairs]).mean(0)
+        return float((between / (between + within)).sqrt().mean())
     return None

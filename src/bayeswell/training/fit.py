@@ -27,9 +27,9 @@ from ..errors import (
 from ..fingerprint import sha256_of
 from ..lifting import BayesianModule, Saved, Where
 from ..methods import Method, assemble
+from ..nested import joined
 from ..random import derive_seed, make_generator
 from ..registry import label_of
-from ..nested import joined
 from ..types import BANK, Progress
 from .beginning import Beginning, beginning, end_state
 from .chains import away_from, disagreement, function_space_report

@@ -82,9 +82,7 @@ def require_finite_gradients(
         nn.utils.clip_grads_with_norm_(list(named.values()), clip_norm, norm)
 
 
-def _scaled_norm(
-    assembly: Assembly, gradients: Mapping[str, Tensor], *, clipped: bool
-) -> tuple[Tensor, str | None]:
+def _scaled_norm(assembly: Assembly, gradients: Mapping[str, Tensor], *, clipped: bool) -> tuple[Tensor, str | None]:
     """The norm of finite gradients whose squares overflow: s |g / s| in float64, s the largest number.
 
     Clipped, they are a step like any other. Without clipping optimizers square them: where that overflows a second

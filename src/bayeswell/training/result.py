@@ -21,8 +21,8 @@ class Result(Predictor):
     ``trust`` is what is known of its fidelity (``trust.trusted``, ``trust.warnings``); ``elbo`` the bound of the final
     posterior in nats with its error, from some of the training data (``measure_elbo`` takes all), None for a bank of
     networks. ``chains`` tells, for samplers, whether the chains (one a member) agree in function space; ``stopped`` why
-    training ended before its time, if it did. ``state`` is where training stood at its end (optimizer, averages, generators):
-    ``fit(result, data, epochs=10)`` goes on from there.
+    training ended before its time, if it did. ``state`` is where training stood at its end (optimizer, averages,
+    generators): ``fit(result, data, epochs=10)`` goes on from there.
     """
 
     method: Method
@@ -32,7 +32,7 @@ class Result(Predictor):
     stopped: str = ""
     state: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     elbo: FinalELBO | None = None
-    trust: Trust = Trust()
+    trust: Trust = field(default_factory=Trust)
 
     @property
     def std_ratio(self) -> float:

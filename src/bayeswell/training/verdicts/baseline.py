@@ -34,10 +34,10 @@ def constant_nll(likelihood: Likelihood, outputs: Tensor, targets: Tensor, weigh
         search.zero_grad()
         losses = own.nll(constant.expand(len(aim), *constant.shape[1:]), aim)
         value = losses.mean() if weights is None else (weights.to(losses) * losses).mean()
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()
         return value.detach()
 
     with torch.enable_grad():
-        search.step(loss)  # type: ignore[arg-type]
+        search.step(loss)
         found = float(loss())
     return found if math.isfinite(found) else None

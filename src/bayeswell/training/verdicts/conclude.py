@@ -69,9 +69,7 @@ def how_many(dataset_size: int, epochs: int, members: int) -> int:
     return min(dataset_size, MOST_EXAMPLES, max(LEAST_EXAMPLES, affordable))
 
 
-def conclude(
-    ended: Ended, train: Examples, held_out: Examples | None, known: Trust
-) -> tuple[FinalELBO | None, Trust]:
+def conclude(ended: Ended, train: Examples, held_out: Examples | None, known: Trust) -> tuple[FinalELBO | None, Trust]:
     """The ELBO of the final posterior, and ``known`` (chains, members) with all the rest."""
     notes: list[Note] = []
     unmeasured = [Note("k-hat", why_no_k_hat(ended.model))]

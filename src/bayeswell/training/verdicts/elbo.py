@@ -25,8 +25,8 @@ class FinalELBO:
     """-(N E_q[nll] + T KL(q, p)) in nats, of the final q: N times what training minimised, with the sign of evidence.
 
     ``elbo`` is at the run's ``temperature`` T, ``elbo_at_one`` at 1, where it is a lower bound of log p(D);
-    ``error`` is the standard error of both: of the draws, and of the ``examples`` that stand for all ``dataset_size`` if
-    they are fewer. ``nll`` is E_q[nll] in nats per datum, of the linearised network where the model predicts with that;
+    ``error`` is the standard error of both: of the draws, and of the ``examples`` that stand for all ``dataset_size``
+    if they are fewer. ``nll`` is E_q[nll] in nats per datum, of the linearised network where the model predicts with that;
     ``kl`` is in nats, in closed form where there is one. What a point ends with is no bound: ``kind`` is "log joint",
     ``kl`` is -log p(w), and ``elbo`` is log p(D given w) + T log p(w).
     """
@@ -79,8 +79,8 @@ def elbo_of(
     nll = float(each.mean())
     error = math.sqrt(dataset_size**2 * (over_draws + over_examples) + kl_variance)
     kind = LOG_JOINT if POINT in model.posterior_part.provides else ELBO
-    values = [-(dataset_size * nll + t * kl) for t in (temperature, 1.0)]
-    return FinalELBO(kind, *values, error, temperature, nll, kl, draws, examples, dataset_size)
+    tempered, at_one = (-(dataset_size * nll + t * kl) for t in (temperature, 1.0))
+    return FinalELBO(kind, tempered, at_one, error, temperature, nll, kl, draws, examples, dataset_size)
 
 
 def measure_elbo(

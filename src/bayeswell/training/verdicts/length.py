@@ -41,8 +41,9 @@ class Length:
         if self.enough:
             return ()
         times = f"{'more than ' if self.factor == _MOST else 'about '}{self.factor}x"
-        note = f"training was still improving: the objective fell by {self.last_third:.2g} nats per datum in the last third"
-        return (f"{note} of {self.epochs} epochs; {times} the epochs are needed (epochs={self.factor * self.epochs})",)
+        note = f"training was still improving: the objective fell by {self.last_third:.2g} nats per datum in the last"
+        wanted = f"{times} the epochs are needed (epochs={self.factor * self.epochs})"
+        return (f"{note} third of {self.epochs} epochs; {wanted}",)
 
 
 def judge_length(objective: Sequence[float], rates: Sequence[float] | None = None) -> Length | None:
@@ -52,9 +53,9 @@ def judge_length(objective: Sequence[float], rates: Sequence[float] | None = Non
     Learning curves fall like powers of that time, if they still fall: with D0 the fall between a quarter and half of it
     and D1 the fall over its second half, twice the time gains about D1^2 / D0. A falling rate also lowers the
     objective by the noise that it takes away, which is no reason to train longer. So the gain is at most D0, which that
-    hardly touches, and at most what the slope of the last third makes of it, ln 2 times the whole time. Values are means
-    over a tenth of the epochs; their noise is that of second differences, which a smooth curve hardly has. The falls
-    must be four standard errors.
+    hardly touches, and at most what the slope of the last third makes of it, ln 2 times the whole time. Values are
+    means over a tenth of the epochs; their noise is that of second differences, which a smooth curve hardly has. The
+    falls must be four standard errors.
     """
     epochs = len(objective)
     if epochs < LEAST_EPOCHS or not all(map(math.isfinite, objective)):

@@ -64,7 +64,9 @@ class Trust:
     @property
     def other_warnings(self) -> tuple[str, ...]:
         """What is wrong with everything else."""
-        found = [line for part in (self.pareto, self.members, self.length) if part is not None for line in part.warnings]
+        found = [
+            line for part in (self.pareto, self.members, self.length) if part is not None for line in part.warnings
+        ]
         return (*found, *(note.line for note in self.notes))
 
     @property
