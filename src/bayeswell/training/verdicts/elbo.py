@@ -26,7 +26,7 @@ class FinalELBO:
 
     ``elbo`` is at the run's ``temperature`` T, ``elbo_at_one`` at 1, where it is a lower bound of log p(D);
     ``error`` is the standard error of both: of the draws, and of the ``examples`` that stand for all ``dataset_size``
-    if they are fewer. ``nll`` is E_q[nll] in nats per datum, of the linearised network where the model predicts with that;
+    if they are fewer. ``nll`` is E_q[nll] in nats per datum, of the linearised network where the model predicts so;
     ``kl`` is in nats, in closed form where there is one. What a point ends with is no bound: ``kind`` is "log joint",
     ``kl`` is -log p(w), and ``elbo`` is log p(D given w) + T log p(w).
     """
