@@ -6,6 +6,7 @@ import copy
 import inspect
 import math
 import os
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -86,7 +87,7 @@ def fit(
             brings back, a lifted model): then training goes on, see below.
         data: ``(inputs, targets)`` as tensors or numpy arrays, a Dataset or a DataLoader; a third part says how often
             each example counts (a weight of 2: the example met twice).
-        method: a name (``find_method``), or a ``Method``; None: "bbb", or the result's own.
+        method: a name (``find_method``), or a ``Method``; None: "auto", or the result's own.
         likelihood: a name, ``{"name": ..., setting: value}``, an object with an ``nll``, or a function of the outputs
             that returns a torch distribution; None: "categorical", or the result's own.
         epochs: passes over the data; of a result that goes on, further ones.
@@ -107,9 +108,9 @@ def fit(
         progress: show a progress bar; None: if the output is a terminal.
         settings: any part of the method by name: posterior, prior, estimator, temperature, stepper, lr, ...
 
-    A result goes on as if it had been planned longer from the start: with a constant rate, the same data and the same
-    seed this is the longer run bit for bit. With ``prior="posterior"`` the trained posterior becomes the prior and
-    training begins anew from there: sequential Bayes, for data that come later.
+    A result goes on as if it had been planned longer from the start: with a constant rate, a temperature that is a
+    number, the same data and the same seed this is the longer run bit for bit. With ``prior="posterior"`` the trained
+    posterior becomes the prior and training begins anew from there: sequential Bayes, for data that come later.
     """
     require_count("fit", "epochs", epochs)
     require_count("fit", "accumulate", accumulate)
@@ -120,9 +121,12 @@ def fit(
         raise SettingError("resume = True, but no folder: say where the run is")
     _require_known(settings)
     start = beginning(net, method, likelihood, settings, where)
-    chosen, likelihood, dtype = start.method, start.likelihood, dtype_of(start.module)
+    dtype = dtype_of(start.module)
     batches = as_batches(data, batch_size, dtype, augment)
-    start = start.with_data(batches)
+    start, note = start.with_data(batches).within_budget(batches.examples * epochs)
+    chosen, likelihood = start.method, start.likelihood
+    if note and progress is not False:
+        sys.stderr.write(f"{note}\n")
     validate, best, held_out = _validation(chosen, validation, early_stopping, dtype)
     where_to = Devices(devices=devices) if isinstance(devices, int) else devices
     engine = Engine(where_to)
@@ -192,7 +196,7 @@ class _Plan:
         assembly = assemble(
             self.start.parts, self.start.on(self.engine.device), self.start.likelihood,
             dataset_size=self.batches.examples, batches=self.batches.count, epochs=self.epochs, where=self.where,
-            generator=streams.stepper,
+            generator=streams.stepper, member=member,
         )  # fmt: skip
         streams.part()
         return Run(
@@ -234,7 +238,7 @@ def _fit_members(
             model = final_model(run)
         if method.members > 1:
             generator = make_generator(derive_seed(seed, "gather", member), plan.engine.device)
-            finished.append(contribution(model, run.assembly.likelihood, history, generator))
+            finished.append(contribution(model, run.assembly.likelihood, history, method.members, generator))
             left.append(finished[-1].state_dict())
     assert model is not None
     assert run is not None
@@ -247,7 +251,10 @@ def _fit_members(
         (VerdictWarning, line) for line in trust.other_warnings
     ]:
         warnings.warn(f"method '{method.name}': {line}", kind, stacklevel=3)
-    return Result(one, likelihood, method, histories, seed, trust.chains, run.stopped, state, elbo, trust)
+    temperature = run.assembly.temperature
+    return Result(
+        one, likelihood, method, histories, seed, trust.chains, run.stopped, temperature, state, elbo, trust
+    )  # fmt: skip
 
 
 def _judged(
@@ -269,7 +276,7 @@ def _judged(
             known = Trust(chains=reports[0], chains_elsewhere=reports[1])
         else:
             known = Trust(members=disagreement(model, method.members, places, likelihood))
-    temperature = method.temperature
+    temperature = run.assembly.temperature
     ended = Ended(
         model, likelihood, method.name, temperature, histories, run.batches.examples, samples, bool(run.stopped)
     )
@@ -280,6 +287,11 @@ def _go_on(run: Run) -> None:
     """A run that had ended goes on to more epochs; say if that is not what a run planned so long would have done."""
     run.stopped = ""
     parts, batches, done = run.assembly, run.batches.count, run.step
+    if parts.tempering is not None:
+        note = f"temperature = 'auto' depends on the planned length: it stays at {parts.temperature:.3g} that was found"
+        warnings.warn(
+            f"{note}; a number gives the run that would have been planned so long", BayeswellWarning, stacklevel=5
+        )
     for step in {0, done // 2, max(0, done - 1)}:
         then, now = (Progress(step, total, step % batches, batches) for total in (done, run.total_steps))
         if done and parts.rate.factor(then) != parts.rate.factor(now):

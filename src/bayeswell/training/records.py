@@ -14,7 +14,8 @@ class EpochRecord:
 
     ``total`` (nll + temperature kl / N) and ``kl`` (of one weight vector -log p(w), the negative log prior) are means
     over steps, ``nll`` and ``scores`` (accuracy, or rmse) over training examples as they were met, with the weights of
-    the moment. ``std_ratio`` is posterior std / prior std at the end.
+    the moment. ``std_ratio`` is posterior std / prior std at the end, ``temperature`` that of the posterior that these
+    steps aimed at.
     """
 
     epoch: int
@@ -25,6 +26,7 @@ class EpochRecord:
     scores: Mapping[str, float] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
     validation: Mapping[str, float] = field(default_factory=dict)
+    temperature: float = 1.0
 
     def as_state(self) -> dict[str, Any]:
         """Plain data from which ``EpochRecord(**state)`` is the same again."""
@@ -38,6 +40,7 @@ class EpochRecord:
             "kl": self.kl,
             **self.scores,
             "std_ratio": self.std_ratio,
+            "temperature": self.temperature,
             **{f"lr.{name}": rate for name, rate in self.rates.items()},
             **{f"validation.{name}": value for name, value in self.validation.items()},
         }

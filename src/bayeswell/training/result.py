@@ -21,7 +21,8 @@ class Result(Predictor):
     ``trust`` is what is known of its fidelity (``trust.trusted``, ``trust.warnings``); ``elbo`` the bound of the final
     posterior in nats with its error, from some of the training data (``measure_elbo`` takes all), None for a bank of
     networks. ``chains`` tells, for samplers, whether the chains (one a member) agree in function space; ``stopped`` why
-    training ended before its time, if it did. ``state`` is where training stood at its end (optimizer, averages,
+    training ended before its time, if it did. ``temperature`` is that of the posterior: what the method gave, or what
+    the fit found (``Tempering``). ``state`` is where training stood at its end (optimizer, averages,
     generators): ``fit(result, data, epochs=10)`` goes on from there.
     """
 
@@ -30,6 +31,7 @@ class Result(Predictor):
     seed: int
     chains: ChainReport | None = None
     stopped: str = ""
+    temperature: float = 1.0
     state: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     elbo: FinalELBO | None = None
     trust: Trust = field(default_factory=Trust)
@@ -46,7 +48,7 @@ class Result(Predictor):
 
         Of a point it is the log joint; a bank of networks has none.
         """
-        settings = {"draws": draws, "batch_size": batch_size, "seed": seed, "temperature": self.method.temperature}
+        settings = {"draws": draws, "batch_size": batch_size, "seed": seed, "temperature": self.temperature}
         return measure_elbo(self.model, self.likelihood, data, **settings)  # type: ignore[arg-type]
 
     def pareto_report(
@@ -56,5 +58,5 @@ class Result(Predictor):
 
         A pass over the data for each draw; above 500 weights only an exact posterior passes.
         """
-        settings = {"draws": draws, "batch_size": batch_size, "seed": seed, "temperature": self.method.temperature}
+        settings = {"draws": draws, "batch_size": batch_size, "seed": seed, "temperature": self.temperature}
         return pareto_report(self.model, self.likelihood, data, **settings)  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from ...nested import taken
 from ...optimizers import MEANS
 from ...predictive import evaluation_mode
 from ...predictive.evaluate import nll_matrix
-from ...types import BANK, FACTORISED, POINT, Inputs
+from ...types import BANK, FACTORISED, MIXTURE, POINT, Inputs
 from ..records import History
 from .baseline import constant_nll
 from .curvature import can_be_checked, std_factor
@@ -60,7 +60,7 @@ class Ended:
     @property
     def has_mean(self) -> bool:
         """Whether the posterior has a mean network that is another one than its draws."""
-        return not self.model.posterior_part.provides & {POINT, BANK}
+        return not self.model.posterior_part.provides & {POINT, BANK, MIXTURE}
 
 
 def how_many(dataset_size: int, epochs: int, members: int) -> int:
@@ -105,8 +105,10 @@ def conclude(ended: Ended, train: Examples, held_out: Examples | None, known: Tr
 
 
 def _length(history: History) -> Length | None:
+    """Of the objective; where its temperature changed on the way, of the NLL alone: totals are then no one curve."""
     rates = [epoch.rates.get(MEANS, 1.0) for epoch in history.epochs]
-    return judge_length([epoch.total for epoch in history.epochs], rates)
+    one = len({epoch.temperature for epoch in history.epochs}) == 1
+    return judge_length([epoch.total if one else epoch.nll for epoch in history.epochs], rates)
 
 
 def _losses(ended: Ended, data: Examples, draws: int) -> Tensor:

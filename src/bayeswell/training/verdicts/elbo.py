@@ -17,7 +17,7 @@ from ...random import make_generator, standard_normal
 from ...types import ENTROPY, LOG_PROB, POINT, Inputs, Likelihood
 
 ELBO, LOG_JOINT = "elbo", "log joint"
-_KL_DRAWS = 200
+_KL_DRAWS, _KL_NUMBERS = 200, 2_000_000
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,11 @@ def _kl(model: BayesianModule) -> tuple[float, float]:
         return float(posterior.sample_and_kl(None, model.prior)[1]), 0.0
     like = posterior.mean_vector()
     generator = make_generator(0, like.device)
-    found = []
-    for _ in range(_KL_DRAWS):
+    found: list[float] = []
+    draws = min(_KL_DRAWS, max(10, _KL_NUMBERS // max(1, len(like))))
+    for _ in range(draws):
         weights = posterior.sample(standard_normal((1, posterior.noise_size), like=like, generator=generator))
         q = -float(posterior.entropy()) if ENTROPY in provides else float(posterior(weights))
         found.append(q - float(model.prior.log_prob(weights)))
     values = torch.tensor(found, dtype=torch.float64)
-    return float(values.mean()), float(values.var()) / _KL_DRAWS
+    return float(values.mean()), float(values.var()) / draws
