@@ -108,15 +108,7 @@ class Tempering:
 
     def _move_to(self, temperature: float) -> None:
         ratio = temperature / self.temperature
-<<<<<<< HEAD
-        self.temperature = temperature
-        if self.in_objective:
-            self.elbo.temperature = temperature
-        scale_prior(self.prior, temperature)
-        self._set_dropout()
-=======
         self._set(temperature)
->>>>>>> w-verdicts
         for group in self.optimizer.param_groups:
             if "temperature" in group:  # a sampler
                 group["temperature"] *= ratio
@@ -134,21 +126,16 @@ class Tempering:
 
     def _set(self, temperature: float) -> None:
         if self.in_objective:
-<<<<<<< HEAD
-            self.elbo.temperature = self.temperature
-        scale_prior(self.prior, self.temperature)
-        self._set_dropout()
-
-    def _set_dropout(self) -> None:
-        for layer in self.dropout:
-            layer.p = DROPOUT_PER_TEMPERATURE * self.temperature
-=======
             self.elbo.temperature = temperature
         elif self.elbo.shown_temperature is not None:
             self.elbo.shown_temperature *= temperature / self.temperature
         self.temperature = temperature
         scale_prior(self.prior, temperature)
->>>>>>> w-verdicts
+        self._set_dropout()
+
+    def _set_dropout(self) -> None:
+        for layer in self.dropout:
+            layer.p = DROPOUT_PER_TEMPERATURE * self.temperature
 
 
 def scale_prior(prior: Prior, temperature: float) -> None:
