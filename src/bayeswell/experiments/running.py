@@ -133,7 +133,7 @@ def _finish(
     result.save(folder.path / MODEL)
     DataSpec.of(problem.data, experiment).write(folder.path)
     began = time.perf_counter()
-    predictor = Predictor(result.model, result.likelihood)
+    predictor = Predictor(result.model, result.likelihood, calibration=result.calibration)
     scores = scores_of(predictor, problem.data, problem.ood_inputs, draws=experiment.draws)
     method = result.method
     batches = _batches(experiment, problem)

@@ -1,5 +1,6 @@
 """Any network becomes a Bayesian one."""
 
+from .calibrated import uncalibrated, with_scaled_stds
 from .continuing import Trained, continued
 from .description import Description, Row
 from .dropout import DrawnDropout, with_drawn_dropout
@@ -20,5 +21,7 @@ __all__ = [
     "continued",
     "load",
     "save",
+    "uncalibrated",
     "with_drawn_dropout",
+    "with_scaled_stds",
 ]
