@@ -118,6 +118,8 @@ def show_result(record: Mapping[str, Any], where: str) -> None:
             sense += " (members)"
         numbers = f"R-hat {chains['r_hat']}, ESS {chains['ess']}"
         lines.append(f"{counted(chains['chains'], 'chain')} {sense} ({numbers})")
+    if record.get("calibration") is not None:
+        lines.append(f"calibration: {record['calibration']['text']}")
     if record["stopped"]:
         lines.append(f"stopped early: {record['stopped']}")
     typer.echo("\n".join([*lines, f"in {where}"]))

@@ -12,6 +12,9 @@ from ..likelihoods import check_targets
 from ..types import Likelihood
 from .accumulate import widened
 
+_GROUP = 1 << 16
+"""At most so many outputs wait to be taken in at a time (but one draw's)."""
+
 
 class NLLSums:
     """The summed NLL of the batch under each draw: one number a draw."""
@@ -33,31 +36,43 @@ class NLLSums:
 
 
 class MixtureNLLs:
-    """-log mean_d p(y given outputs of draw d) of every example of the batch, under each of several likelihoods."""
+    """-log mean_d p(y given outputs of draw d) of every example of the batch, under each of several likelihoods.
+
+    Draws are taken in a group at a time: for a small batch the operations cost far more to start than to do.
+    """
 
     def __init__(self, likelihoods: Sequence[Likelihood], targets: Tensor) -> None:
         self.likelihoods = likelihoods
         self.targets = targets
-        self._log_sums: list[Tensor] = []
+        self._waiting: list[Tensor] = []
+        self._log_sums: Tensor | None = None
         self._draws = 0
 
     def add(self, outputs: Tensor) -> None:
         """Take in the outputs of one more draw."""
-        targets, wide = self.targets.to(outputs.device), widened(outputs)
         if not self._draws:
-            check_targets(self.likelihoods[0], targets, outputs)
-        logs = [-likelihood.nll(wide, targets) for likelihood in self.likelihoods]
-        together = zip(self._log_sums, logs, strict=True)
-        self._log_sums = [torch.logaddexp(a, b) for a, b in together] if self._draws else logs
+            check_targets(self.likelihoods[0], self.targets.to(outputs.device), outputs)
         self._draws += 1
+        self._waiting.append(outputs.clone())  # the network may use the memory again
+        if (len(self._waiting) + 1) * outputs.numel() > _GROUP:
+            self.finish()
 
     def finish(self) -> None:
-        """Nothing waits."""
+        """Take in what waits: after the last draw."""
+        if not self._waiting:
+            return
+        group, self._waiting = self._waiting, []
+        outputs, targets = widened(torch.cat(group)), torch.cat([self.targets.to(group[0].device)] * len(group))
+        # A likelihood's first axis counts examples, whichever draw they belong to.
+        logs = [-likelihood.nll(outputs, targets).unflatten(0, (len(group), -1)) for likelihood in self.likelihoods]
+        sums = torch.stack(logs).logsumexp(1)
+        self._log_sums = sums if self._log_sums is None else torch.logaddexp(self._log_sums, sums)
 
     @property
     def losses(self) -> Tensor:
         """(L, S)."""
-        return math.log(self._draws) - torch.stack(self._log_sums)
+        assert self._log_sums is not None  # there was a draw
+        return math.log(self._draws) - self._log_sums
 
 
 class KeptOutputs:

@@ -145,6 +145,7 @@ class _Losses:
             mixtures = MixtureNLLs(likelihoods, as_targets(one.targets, kept[0].shape[1]))
             for outputs in kept[1]:
                 mixtures.add(torch.lerp(kept[0][0], outputs, scale))
+            mixtures.finish()
             parts.append(mixtures.losses.cpu())
         # Far out a network may overflow: such a point is simply not the best.
         joined = torch.cat(parts, dim=1).double().nan_to_num(nan=math.inf)
