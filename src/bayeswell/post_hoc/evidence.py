@@ -1,18 +1,19 @@
 """The prior's precision by the marginal likelihood of the Laplace approximation.
 
 With precision P = (N/T) F + a P0, the prior's own precision P0 multiplied by a factor a, and w the trained weights, c
-the prior's centre, the log evidence at temperature T is (MacKay 1992; Immer et al. 2021)
+the prior's centre, the log evidence at temperature T is (MacKay 1992)
 
-    log Z(a) = -1/T sum_n nll_n - 1/2 log det(P / a P0) - a/2 (w - c)' P0 (w - c).
+    log Z(a) = -1/T sum_n nll_n - 1/2 log det(P / a P0) - a/2 (w - c)' P0 (w - c),
 
-In the directions in which F has the eigenvalues f_i over P0, with m_i = (N/T) f_i,
+at the w that is best for this a. In directions i in which (N/T) F is m_i and w - c is v_i, both in units of P0, the
+linearised network with its own best weights has, up to what a does not change,
 
-    d log Z / d log a = 1/2 [sum_i m_i / (m_i + a) - a (w - c)' P0 (w - c)] :
+    log Z(a) = -1/2 sum_i [log(1 + m_i / a) + a m_i / (a + m_i) v_i^2] = sum_i log N(v_i; 0, 1/a + 1/m_i) + ...:
 
-the number of weights that the data have determined, less the size of the weights in units of the prior. The first falls
-with a and the second grows, so there is one maximum, found by halving. The weights are not trained again: only the
-covariance is that of the better prior. (Training again and choosing again in turn ends at the maximum of the evidence
-itself, where the model is linear.)
+each v_i is a draw from the prior, seen with the noise 1/m_i that the data leave. This is what is maximised. The first
+formula at the trained weights would also count what training has left of the network's start in directions that the
+data say nothing of (m_i near 0), and make the prior wider for it (Antoran et al. 2022, who train the linearised network
+instead). The weights are not trained again: only the covariance is that of the better prior.
 """
 
 from __future__ import annotations
@@ -29,41 +30,41 @@ from ..errors import SettingError, nearest
 
 OF_THE_MODEL, MARGINAL_LIKELIHOOD, BY_LAYER = "prior", "marginal_likelihood", "by_layer"
 PRIOR_PRECISIONS = (OF_THE_MODEL, MARGINAL_LIKELIHOOD, BY_LAYER)
-LEAST, MOST = 1e-6, 1e6
-"""Between which it is looked for: weights that no data determine would make it 0, weights at the centre infinite."""
+LEAST, MOST, _GRID = 1e-3, 1e3, 61
+"""Between which the factor is looked for: weights that no data show to be other than 0 would make it infinite."""
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    """What the evidence needs of one parameter, or of all: ``ratios`` m_i, and ``size`` (w - c)' P0 (w - c)."""
+    """What the evidence needs of one parameter, or of all: m_i and v_i^2, in the directions of the curvature."""
 
     name: str
-    ratios: Tensor
-    size: float
+    curvatures: Tensor
+    squares: Tensor
 
     def log_evidence(self, factor: float) -> float:
-        """-1/2 log det(P / a P0) - a/2 (w - c)' P0 (w - c)."""
-        return -0.5 * (float((self.ratios / factor).log1p().sum()) + factor * self.size)
+        """-1/2 log det(P / a P0) - a/2 (w - c)' P0 (w - c), at the trained weights."""
+        return -0.5 * float((self.curvatures / factor).log1p().sum() + factor * self.squares.sum())
 
-    def slope(self, factor: float) -> float:
-        """Twice its derivative in log a: how many weights are determined, less how large they are."""
-        return float((self.ratios / (self.ratios + factor)).sum()) - factor * self.size
-
-
-def spectrum(name: str, ratios: Tensor, away: Tensor, prior: Tensor) -> Spectrum:
-    """From m_i, and w - c (P,) with the diagonal of P0."""
-    return Spectrum(name, ratios.clamp_min(0).flatten(), float((prior * away.double().square()).sum()))
+    def log_marginal(self, factor: float) -> float:
+        """-1/2 sum_i [log(1 + m_i / a) + a m_i / (a + m_i) v_i^2]: what is maximised."""
+        share = self.curvatures / (self.curvatures + factor)
+        return -0.5 * float((self.curvatures / factor).log1p().sum() + factor * (share * self.squares).sum())
 
 
 def best_factor(spectra: Sequence[Spectrum]) -> float:
-    """The factor a of these parameters together with the highest evidence."""
-    low, high = math.log(LEAST), math.log(MOST)
-    for _ in range(60):
-        middle = (low + high) / 2
-        if sum(one.slope(math.exp(middle)) for one in spectra) > 0:
-            low = middle
-        else:
-            high = middle
+    """The factor a of these parameters together with the highest evidence: on a grid, then by golden sections."""
+
+    def value(log: float) -> float:
+        return sum(one.log_marginal(math.exp(log)) for one in spectra)
+
+    grid = torch.linspace(math.log(LEAST), math.log(MOST), _GRID).tolist()
+    best = max(range(_GRID), key=lambda place: value(grid[place]))
+    low, high = grid[max(best - 1, 0)], grid[min(best + 1, _GRID - 1)]
+    section = (math.sqrt(5) - 1) / 2
+    while high - low > 1e-6:
+        left, right = high - section * (high - low), low + section * (high - low)
+        low, high = (low, right) if value(left) >= value(right) else (left, high)
     return math.exp((low + high) / 2)
 
 
@@ -92,7 +93,7 @@ def require_prior_precision(value: Any, structure: str) -> None:
         )
 
 
-def eigenvalues(matrix: Tensor) -> Tensor:
-    """Of a symmetric matrix that is positive but for rounding."""
-    found: Tensor = torch.linalg.eigvalsh(matrix)
-    return found.clamp_min(0)
+def eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and eigenvectors of a symmetric matrix that is positive but for rounding."""
+    values, vectors = torch.linalg.eigh(matrix)
+    return values.clamp_min(0), vectors

@@ -13,7 +13,7 @@ from ..layers import plain_kernels
 from ..posteriors import Full, MatrixNormal, MeanField, cholesky_parameters
 from ..tree import Layout, Site
 from ..types import BayesianModel, Inputs, LinearLayer, Posterior, PosteriorPart
-from .evidence import Spectrum, eigenvalues, spectrum
+from .evidence import Spectrum, eigen
 from .examples import weight_gradients
 from .kronecker import LayerCurvature, add_gradients, damped, watched
 
@@ -57,7 +57,7 @@ def full(
     _require_examples(examples)
     _require_finite(model.layout.sites, total.diagonal())
     precision, prior = total.mul_(scale / examples), _prior_precision(model)
-    factor = choose(lambda: [spectrum("", _whitened(precision, prior), _away(model), prior)])[""]
+    factor = choose(lambda: [_spectrum_of_all(model, precision)])[""]
     precision.diagonal().add_(factor * prior)
     log_diagonal, lower = cholesky_parameters(_inverse_factor(precision, "the network"))
     return _posterior(part, model, {"log_diagonal": log_diagonal, "lower": lower})
@@ -98,35 +98,41 @@ def kronecker(
 def _spectra(model: BayesianModel, curvature: Tensor, sites: Sequence[Site] | None = None) -> list[Spectrum]:
     """Of sites whose curvature is taken as diagonal, (N/T) F_ii in their own order."""
     chosen = model.layout.sites if sites is None else sites
-    places, prior, away = Layout(tuple(chosen)).slices, _prior_precision(model), _away(model)
-    found = []
+    places, prior, away, found = Layout(tuple(chosen)).slices, _prior_precision(model), _away(model), []
     for site in chosen:
         own = model.layout.slices[site.name]
-        found.append(spectrum(site.name, curvature[places[site.name]] / prior[own], away[own], prior[own]))
+        squares = prior[own] * away[own].square()
+        found.append(Spectrum(site.name, (curvature[places[site.name]] / prior[own]).clamp_min(0), squares))
     return found
 
 
 def _spectra_of_matrices(
     model: BayesianModel, matrices: Mapping[str, tuple[Tensor, Tensor]], scale: float
 ) -> list[Spectrum]:
-    """Of weight matrices, from the products of the eigenvalues of both sides."""
+    """Of weight matrices, in the directions of the eigenvectors of both sides."""
     prior, away, found = _prior_precision(model), _away(model), []
-    for name, (gradients, inputs) in matrices.items():
-        own = model.layout.slices[name]
-        products = scale * torch.outer(eigenvalues(gradients), eigenvalues(inputs))
-        found.append(spectrum(name, products / prior[own].mean(), away[own], prior[own]))
+    sites = {site.name: site for site in model.layout.sites}
+    for name, sides in matrices.items():
+        own, site = model.layout.slices[name], sites[name]
+        (rows, row_vectors), (columns, column_vectors) = (eigen(side) for side in sides)
+        # One precision for a matrix, as in its posterior.
+        precision = prior[own].mean()
+        turned = row_vectors.T @ site.to_matrix(away[own].view(site.shape)) @ column_vectors
+        products = scale * torch.outer(rows, columns) / precision
+        found.append(Spectrum(name, products.flatten(), (precision * turned.square()).flatten()))
     return found
 
 
-def _whitened(curvature: Tensor, prior: Tensor) -> Tensor:
-    """The eigenvalues of (N/T) F over P0."""
-    root = prior.rsqrt()
-    return eigenvalues(curvature * root[:, None] * root)
+def _spectrum_of_all(model: BayesianModel, curvature: Tensor) -> Spectrum:
+    """Of a whole matrix (N/T) F."""
+    root = _prior_precision(model).sqrt()
+    values, vectors = eigen(curvature / root[:, None] / root)
+    return Spectrum("", values, (vectors.T @ (root * _away(model))).square())
 
 
 def _away(model: BayesianModel) -> Tensor:
-    """(P,): the weights' distance from the prior's centre."""
-    mean = model.posterior.mean_vector().detach()
+    """(P,): the weights' distance from the prior's centre, in float64."""
+    mean = model.posterior.mean_vector().detach().double()
     return mean if model.prior.centre is None else mean - model.prior.centre
 
 
