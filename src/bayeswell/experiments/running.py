@@ -152,6 +152,7 @@ def _finish(
         **scores,
         "calibration": None if calibration is None else {**fields_of(calibration), "text": str(calibration)},
         "std_ratio": result.std_ratio,
+        "temperature": result.temperature,
         "chains": _chains(result.chains),
         "stopped": result.stopped,
         "cost": {
