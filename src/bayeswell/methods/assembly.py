@@ -27,7 +27,7 @@ from ..optimizers import (
     set_rates,
     std_convergence_warning,
 )
-from ..types import Collector, KLWeight, Objective, PostHocPart, Progress, Rate, Stepper
+from ..types import Collector, FitsItself, KLWeight, Objective, PostHocPart, Progress, Rate, Stepper
 from .method import Method
 from .resolved import ResolvedMethod, resolve
 
@@ -48,6 +48,7 @@ class Assembly:
     alternating: Alternating | None
     may_collect: Callable[[Progress], bool]
     samples: bool
+    fitting: FitsItself | None = None
     plateau_states: dict[str, PlateauState] = field(default_factory=dict)
 
     def before_step(self, at: Progress) -> None:
@@ -136,19 +137,22 @@ def assemble(
         "total_steps": total_steps,
         "prior": model.prior,
     }
+    optimizer = stepper.build(groups, **{name: context[name] for name in stepper.wants})
+    fitting = optimizer if isinstance(optimizer, FitsItself) else None
     return Assembly(
         method=chosen,
         model=model,
         objective=elbo if parts.sharpness is None else parts.sharpness.wrap(elbo),
         likelihood=elbo.likelihood,
-        optimizer=stepper.build(groups, **{name: context[name] for name in stepper.wants}),
+        optimizer=optimizer,
         collector=None if parts.collector is None else parts.collector.build(model, total_steps, batches),
         post_hoc=parts.post_hoc,
         rate=parts.rate,
         plateaus=dict(parts.plateaus),
         alternating=parts.alternating,
-        may_collect=stepper.sampling,
+        may_collect=stepper.sampling if fitting is None else lambda at: fitting.collects(at.step),
         samples=stepper.samples,
+        fitting=fitting,
     )
 
 
@@ -173,7 +177,7 @@ def _groups(method: Method, model: BayesianModule, elbo: ELBO, stepper: Stepper)
     noise = list(elbo.parameters())
     has_stds = any(name != "mean" for name, _ in model.posterior.named_parameters())
     multiplier = method.std_multiplier if has_stds or noise else 1.0
-    groups = parameter_groups(model, stepper.lr, multiplier, noise)
+    groups = parameter_groups(model, stepper.lr or 1.0, multiplier, noise)
     if not stepper.samples:
         return groups
     means = groups[0]

@@ -10,6 +10,8 @@ from torch.optim.optimizer import ParamsT
 
 from ..errors import SettingError, require_count
 from ..types import Progress
+from .fitting import Dynamics, FittedSampler
+from .plans import Plan
 from .rates import CosineCycles, cosine_cycles
 from .sgld import SGLDSampler
 from .stepping import Sampler, SamplerPart, require_settings
@@ -30,7 +32,7 @@ class CyclicalSGLD(SamplerPart):
     there is noise everywhere. As the rate falls to 0 the bias of a finite step falls with it.
     """
 
-    lr: float = 0.2
+    lr: float | None = 0.2
     temperature: float = 1.0
     cycles: int = 4
     exploration: float = 0.5
@@ -40,7 +42,7 @@ class CyclicalSGLD(SamplerPart):
     paper: ClassVar[str] = "Zhang et al. 2020"
 
     def __post_init__(self) -> None:
-        require_settings(self.name, self.lr, self.temperature)
+        require_settings(self.name, self.lr if self.lr is not None else 1.0, self.temperature)
         require_count(self.name, "cycles", self.cycles)
         for setting, lowest in (("exploration", 0.0), ("collection", self.exploration)):
             value = getattr(self, setting)
@@ -51,6 +53,9 @@ class CyclicalSGLD(SamplerPart):
         self, params: ParamsT, dataset_size: int, generator: torch.Generator, total_steps: int | None = None
     ) -> Sampler:
         """The optimizer; it needs ``total_steps``."""
+        if self.lr is None:
+            given = {"temperature": self.temperature, "dataset_size": dataset_size}
+            return FittedSampler(self.name, params, given, Plan(total_steps, self.cycles, self.exploration, self.collection), Dynamics(1.0), generator)
         settings = {"lr": self.lr, "temperature": self.temperature, "dataset_size": dataset_size}
         rate = cosine_cycles(self.name, self.cycles, total_steps, self.exploration, self.collection)
         return SGLDSampler(params, settings, rate, generator)

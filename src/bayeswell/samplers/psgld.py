@@ -13,6 +13,8 @@ from torch.optim.optimizer import ParamsT
 from ..errors import SettingError, require_count, require_positive
 from ..native import preconditioned_step
 from ..types import Progress
+from .fitting import Dynamics, FittedSampler
+from .plans import one_chain
 from .rates import polynomial_or_constant
 from .stepping import Sampler, SamplerPart, langevin_noise_std, require_settings
 
@@ -94,7 +96,7 @@ class PSGLD(SamplerPart):
     For a constant G: variance (T/lam) / (1 - k/2), k = lr G lam / N, as for ``sgld``. ``gamma`` and ``b`` as there.
     """
 
-    lr: float = 1e-3
+    lr: float | None = 1e-3
     temperature: float = 1.0
     decay: float = 0.99
     damping: float = 1e-5
@@ -106,7 +108,7 @@ class PSGLD(SamplerPart):
     paper: ClassVar[str] = "Li et al. 2016"
 
     def __post_init__(self) -> None:
-        require_settings(self.name, self.lr, self.temperature)
+        require_settings(self.name, self.lr if self.lr is not None else 1.0, self.temperature)
         polynomial_or_constant(self.name, self.gamma, self.b)
         require_positive(self.name, "damping", self.damping)
         if not isinstance(self.decay, int | float) or not 0 <= self.decay < 1:
@@ -118,6 +120,9 @@ class PSGLD(SamplerPart):
         self, params: ParamsT, dataset_size: int, generator: torch.Generator, total_steps: int | None = None
     ) -> Sampler:
         """The optimizer."""
+        if self.lr is None:
+            given = {"temperature": self.temperature, "dataset_size": dataset_size}
+            return FittedSampler(self.name, params, given, one_chain(self.name, total_steps), Dynamics(0.2), generator)
         settings = {
             "lr": self.lr,
             "temperature": self.temperature,

@@ -12,6 +12,8 @@ from torch.optim.optimizer import ParamsT
 
 from ..errors import SettingError, nearest
 from ..native import hamiltonian_step
+from .fitting import Dynamics, FittedSampler
+from .plans import one_chain
 from .rates import polynomial_or_constant
 from .stepping import Sampler, SamplerPart, require_settings
 
@@ -93,7 +95,7 @@ class SGHMC(SamplerPart):
     ``gamma`` and ``b`` as in ``sgld``. Parameters without noise take steps with momentum.
     """
 
-    lr: float = 0.01
+    lr: float | None = 0.01
     temperature: float = 1.0
     momentum: float = 0.9
     integrator: str = "baoab"
@@ -104,7 +106,7 @@ class SGHMC(SamplerPart):
     paper: ClassVar[str] = "Chen et al. 2014; Leimkuhler & Matthews 2013"
 
     def __post_init__(self) -> None:
-        require_settings(self.name, self.lr, self.temperature)
+        require_settings(self.name, self.lr if self.lr is not None else 1.0, self.temperature)
         polynomial_or_constant(self.name, self.gamma, self.b)
         if not isinstance(self.momentum, int | float) or not 0 <= self.momentum < 1:
             raise SettingError(f"{self.name}: momentum = {self.momentum!r}; it must lie in [0, 1)")
@@ -117,6 +119,9 @@ class SGHMC(SamplerPart):
         self, params: ParamsT, dataset_size: int, generator: torch.Generator, total_steps: int | None = None
     ) -> Sampler:
         """The optimizer."""
+        if self.lr is None:
+            given = {"temperature": self.temperature, "dataset_size": dataset_size}
+            return FittedSampler(self.name, params, given, one_chain(self.name, total_steps), Dynamics(0.5, momentum=True), generator)
         settings = {
             "lr": self.lr,
             "temperature": self.temperature,

@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from ..native import langevin_step
+from .fitting import Dynamics, FittedSampler
+from .plans import one_chain
 from .rates import polynomial_or_constant
 from .stepping import Sampler, SamplerPart, langevin_noise_std, require_settings
 
@@ -55,7 +57,7 @@ class SGLD(SamplerPart):
     biases are of first order in lr, and the second is the larger one for small batches.
     """
 
-    lr: float = 0.05
+    lr: float | None = 0.05
     temperature: float = 1.0
     gamma: float | None = None
     b: float = 1000.0
@@ -64,12 +66,15 @@ class SGLD(SamplerPart):
     paper: ClassVar[str] = "Welling & Teh 2011"
 
     def __post_init__(self) -> None:
-        require_settings(self.name, self.lr, self.temperature)
+        require_settings(self.name, self.lr if self.lr is not None else 1.0, self.temperature)
         polynomial_or_constant(self.name, self.gamma, self.b)
 
     def build(
         self, params: ParamsT, dataset_size: int, generator: torch.Generator, total_steps: int | None = None
     ) -> Sampler:
         """The optimizer."""
+        if self.lr is None:
+            given = {"temperature": self.temperature, "dataset_size": dataset_size}
+            return FittedSampler(self.name, params, given, one_chain(self.name, total_steps), Dynamics(0.2, preconditioned=False), generator)
         settings = {"lr": self.lr, "temperature": self.temperature, "dataset_size": dataset_size}
         return SGLDSampler(params, settings, polynomial_or_constant(self.name, self.gamma, self.b), generator)

@@ -70,7 +70,7 @@ class Sampler(Optimizer):
     step in place.
     """
 
-    name: ClassVar[str]
+    name: str
 
     def __init__(self, params: ParamsT, settings: dict[str, Any], rate: StepRate, generator: torch.Generator) -> None:
         if not isinstance(generator, torch.Generator):

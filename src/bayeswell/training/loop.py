@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+import torch
 from torch import Tensor, nn
 
 from ..errors import BayeswellError, CompositionError, DataError, DivergenceError
 from ..methods import Assembly
+from ..types import Inputs, Progress
 from .records import History
 from .run import Run
 from .scores import Validation
@@ -16,6 +18,7 @@ from .scores import Validation
 def train(run: Run, validate: Validation | None = None) -> History:
     """Minimise the run's objective from where it stands to its end; every number that changes does so here."""
     assembly, model, collector, one_step = run.assembly, run.assembly.model, run.assembly.collector, run.one_step
+    fitting = assembly.fitting
     for callback in run.callbacks:
         callback.start(run)
     while run.epoch < run.epochs and (run.batch or not run.stopped):  # an epoch that was begun is finished
@@ -26,17 +29,24 @@ def train(run: Run, validate: Validation | None = None) -> History:
                 _require_use_of_weights(assembly)
             assembly.before_step(at)
             one_step.optimizer.zero_grad(set_to_none=True)
+            before, moves = run.sums[0], True
             try:
                 for piece in run.engine.pieces(inputs, targets, at, run.batches, run.accumulate, weights, run.least):
                     terms = one_step.gradient(piece, run.streams.noise)
                     run.count(terms, piece.targets, piece.at, piece.weights)
+                if fitting is not None:
+                    total = run.mean_over_ranks(run.sums[0] - before)
+                    moves = fitting.observe(total, _again(run, inputs, targets, weights, at))
             except (DataError, DivergenceError) as error:
-                raise _with_state(type(error)(f"step {at.step}: {error}"), assembly) from error
+                if fitting is None or not _is_divergence(error) or not fitting.retreat():
+                    raise _with_state(type(error)(f"step {at.step}: {error}"), assembly) from error
+                moves = False
             except ValueError as error:
                 raise _with_state(_explained(error, at.step, len(targets)), assembly) from error
-            assembly.after_backward(run.epoch)
-            require_finite_gradients(assembly, run.parameters, at.step, skips=one_step.unscale())
-            one_step.optimizer.step()
+            if moves:
+                assembly.after_backward(run.epoch)
+                require_finite_gradients(assembly, run.parameters, at.step, skips=one_step.unscale())
+                one_step.optimizer.step()
             if collector is not None and assembly.may_collect(at):
                 collector.observe(model, at)
             run.batch, run.step = run.batch + 1, run.step + 1
@@ -70,9 +80,38 @@ def require_finite_gradients(
         if skips:
             return
         note = f"step {step}: the gradient of '{_culprit(assembly, gradients)}' is not finite; no step was taken"
-        raise _with_state(DivergenceError(f"{note}; lower the learning rate, or set clip_norm"), assembly)
+        # A sampler with clipped gradients would draw from something else.
+        advice = "lower lr" if assembly.samples else "lower the learning rate, or set clip_norm"
+        raise _with_state(DivergenceError(f"{note}; {advice}"), assembly)
     if assembly.method.clip_norm is not None:
         nn.utils.clip_grads_with_norm_(list(named.values()), assembly.method.clip_norm, norm)
+
+
+def _again(run: Run, inputs: Inputs, targets: Tensor, weights: Tensor | None, at: Progress) -> Callable[[], None]:
+    """The gradient of the same batch at whatever weights the model then has, with the noise that it meets now.
+
+    Random streams and buffers (BatchNorm's statistics) are afterwards as they were.
+    """
+
+    def evaluate() -> None:
+        noise, model = run.streams.noise, run.assembly.model
+        streams = noise.get_state(), torch.get_rng_state()
+        kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        run.one_step.optimizer.zero_grad(set_to_none=True)
+        for piece in run.engine.pieces(inputs, targets, at, run.batches, run.accumulate, weights, run.least):
+            run.one_step.gradient(piece, noise)
+        noise.set_state(streams[0])
+        torch.set_rng_state(streams[1])
+        with torch.no_grad():
+            for name, buffer in model.named_buffers():
+                buffer.copy_(kept[name])
+
+    return evaluate
+
+
+def _is_divergence(error: BayeswellError) -> bool:
+    """Whether the weights are to blame, not the data."""
+    return isinstance(error, DivergenceError) or "the network's outputs" in str(error)
 
 
 def _require_use_of_weights(assembly: Assembly) -> None:

@@ -120,6 +120,8 @@ def rate_range(
     if not 0 < lowest < highest < math.inf:
         raise SettingError(f"rate_range: lowest = {lowest!r}, highest = {highest!r}; need 0 < lowest < highest")
     chosen = find_method(method).changed(**settings)
+    if resolve(chosen).stepper.lr is None:
+        chosen = chosen.changed(lr=1.0)  # it would fit itself; here the rate is what is tried
     collector = "bank" if resolve(chosen).stepper.samples else None
     plain = {"rate": "constant", "plateau": None, "alternate": None, "post_hoc": None, "members": 1}
     chosen = chosen.changed(**plain, collector=collector)
