@@ -11,7 +11,7 @@ from torch.optim.optimizer import ParamsT
 from ..errors import SettingError, require_count
 from ..types import Progress
 from .fitting import Dynamics, FittedSampler
-from .plans import Plan
+from .plans import Plan, planned
 from .rates import CosineCycles, cosine_cycles
 from .sgld import SGLDSampler
 from .stepping import Sampler, SamplerPart, require_settings
@@ -42,7 +42,7 @@ class CyclicalSGLD(SamplerPart):
     paper: ClassVar[str] = "Zhang et al. 2020"
 
     def __post_init__(self) -> None:
-        require_settings(self.name, self.lr if self.lr is not None else 1.0, self.temperature)
+        require_settings(self.name, self.lr, self.temperature)
         require_count(self.name, "cycles", self.cycles)
         for setting, lowest in (("exploration", 0.0), ("collection", self.exploration)):
             value = getattr(self, setting)
@@ -55,10 +55,15 @@ class CyclicalSGLD(SamplerPart):
         """The optimizer; it needs ``total_steps``."""
         if self.lr is None:
             given = {"temperature": self.temperature, "dataset_size": dataset_size}
-            return FittedSampler(self.name, params, given, Plan(total_steps, self.cycles, self.exploration, self.collection), Dynamics(1.0), generator)
+            return FittedSampler(self.name, params, given, self._plan(total_steps), Dynamics(2.0), generator)
         settings = {"lr": self.lr, "temperature": self.temperature, "dataset_size": dataset_size}
         rate = cosine_cycles(self.name, self.cycles, total_steps, self.exploration, self.collection)
         return SGLDSampler(params, settings, rate, generator)
+
+    def _plan(self, total_steps: int | None) -> Plan:
+        steps = planned(self.name, total_steps)
+        cosine_cycles(self.name, self.cycles, steps, self.exploration, self.collection)  # refuses what cannot be
+        return Plan(steps, self.cycles, self.exploration, self.collection)
 
     def sampling(self, at: Progress) -> bool:
         """In the last part of each cycle."""

@@ -15,28 +15,31 @@ from torch.optim.optimizer import ParamsT
 
 from ..errors import BayeswellWarning, DivergenceError, FileError, SettingError
 from ..finite import all_finite
-from .curvature import largest_curvature
+from .curvature import largest_curvature, row_sizes
 from .descent import KEYS, adam_step, unbiased_squares
+from .findings import Findings
 from .plans import DESCEND, DRAW, LOOK, Plan, descent_rate
 from .stepping import Sampler
 
-RHO = 0.1
-POW = 0.5
-SOURCE = "v"
-EXCESS = math.inf
-REACH = 0.0
-DAMP = 60.0
+HOTTEST = 0.5
+"""Minibatch noise may add so much to the temperature: at temperature 1, stds are at most 1.22 times too wide."""
+
+DAMPING = 0.03
+"""Of the preconditioner, relative to its root mean square: weights that hardly matter now may do so later."""
+
+MEMORIES = 60
 MOST_FRICTION, LEAST_FRICTION = 0.2, 0.03
-NOISE_FASTER = 5.0
-_MOST_RETREATS = 20
+"""1 - momentum of ``sghmc``: so many memories 1 / (1 - momentum) fit into the draws kept, within these bounds."""
+
+LIKELIHOOD_NOISE_FASTER = 5.0
+"""A learned noise std has a longer way to go (its log to -3) than weights, in as many steps."""
+
+_ONE_BATCH, _LEAST_CURVATURE, _MOST_RETREATS = 1e-6, 1e-30, 20
 
 
 @dataclass(frozen=True)
 class Dynamics:
-    """What a fitted chain is made of.
-
-    ``reach`` is lr times the largest curvature (stable below 4 with momentum, below 2 without).
-    """
+    """What a fitted chain is made of: ``reach`` is lr times the largest curvature (stable on a quadratic below 4)."""
 
     reach: float
     preconditioned: bool = True
@@ -44,7 +47,24 @@ class Dynamics:
 
 
 class FittedSampler(Sampler):
-    """..."""
+    """A sampler whose rate was left open (lr None). Along a ``Plan`` it
+
+    - descends without noise, by Adam, to where the posterior is;
+    - stands still for some batches and looks how much their gradients differ;
+    - takes a preconditioner G from the descent (scale-adapted SGHMC, Springenberg et al. 2016), ``lr`` = reach /
+      (largest eigenvalue of G^1/2 H G^1/2) from power iteration on the curvature H, and in burn-in the smallest such
+      rate at several places; lower still if minibatch noise would heat the chain by more than ``HOTTEST``;
+    - draws by BAOAB, as ``sghmc``, with lr G in place of lr; momentum 0 makes it the Langevin step of Leimkuhler &
+      Matthews 2013, which is exact on quadratics where Euler's ``sgld`` is not.
+
+    From the first draw that may be kept on, all of it is fixed, so that the chain's law is the posterior's. A step in
+    burn-in after which the objective is far above where the descent ended, or not finite, is undone: the chain goes
+    back to the end of the descent, at half the rate. Parameters without noise move by Adam all the time.
+
+    ``lr`` of a group is a factor on the fitted rate. We leave out Chen et al.'s (2014) correction of the injected noise
+    for that of minibatches: over an epoch their gradients sum up to the full one, so slow directions feel far less
+    than the variance of one batch, and correcting for it left stds of 0.4 of the right ones.
+    """
 
     def __init__(
         self, name: str, params: ParamsT, settings: dict[str, Any], plan: Plan, dynamics: Dynamics,
@@ -52,7 +72,7 @@ class FittedSampler(Sampler):
     ) -> None:  # fmt: skip
         self.name = name
         self.plan, self.dynamics = plan, dynamics
-        self.fit = Fit()
+        self.fit = Findings()
         super().__init__(params, {**settings, "lr": 1.0}, plan, generator)
 
     def learning_rates(self) -> list[float]:
@@ -63,7 +83,7 @@ class FittedSampler(Sampler):
     def _rate(self, group: dict[str, Any], drawing: bool) -> float:
         descent = descent_rate(self.plan.length)
         if not group["noise"]:
-            faster = NOISE_FASTER if group.get("name") == "noise" else 1.0
+            faster = LIKELIHOOD_NOISE_FASTER if group.get("name") == "noise" else 1.0
             return faster * descent * self.plan.factor_without_noise(self.steps)
         return (self.fit.rate if drawing else descent) * self.plan.factor(self.steps)
 
@@ -77,7 +97,7 @@ class FittedSampler(Sampler):
         ``gradient()`` puts the gradient of the same batch at whatever the parameters then are into their ``.grad``.
         """
         step, plan, fit = self.steps, self.plan, self.fit
-        fit.count(total, plan.looks)
+        fit.count(total, max(1, plan.looks))
         stage = plan.stage(step)
         if stage == DESCEND:
             if step and plan.stage(step - 1) == DRAW:
@@ -87,11 +107,13 @@ class FittedSampler(Sampler):
         else:
             if plan.measures(step):
                 if step == plan.first_draw(step):
-                    self._begin_chain()
+                    self._begin_chain(gradient)
                 self._measure(gradient)
             fine = total <= fit.limit and all_finite(p.grad for p in self._drawn() if p.grad is not None)
             if not fine and self.retreat():
                 return False
+        if step == plan.first_kept(0):
+            fit.warn_of_heat(self.name, self.param_groups[0]["temperature"])
         if step == plan.length - 1:
             fit.warn_if_nothing_was_learned(self.name)
         return True
@@ -140,26 +162,19 @@ class FittedSampler(Sampler):
     def _chain_step(
         self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], lr: float, noise: list[Tensor] | None
     ) -> tuple[list[Tensor], dict[str, list[Tensor]]]:
-        """Of ``sghmc`` (BAOAB) or of ``sgld``, in coordinates w / sqrt(scale)."""
+        """BAOAB as in ``sghmc``, with lr scaled weight by weight: lr G in place of lr, in the noise too."""
         beta, unit = self.fit.momentum, lr * group["temperature"] / group["dataset_size"]
         states = [self.state[param] for param in params]
-        kicks = torch._foreach_mul(grads, -lr)
+        kicked = torch._foreach_mul(grads, -lr)
         if self.dynamics.preconditioned:
-            torch._foreach_mul_(kicks, [state["scale"] for state in states])
-        shakes = None
+            torch._foreach_mul_(kicked, [state["scale"] for state in states])
+        torch._foreach_add_(kicked, [state["velocity"] for state in states])
+        moved = list(torch._foreach_mul(kicked, beta))
         if noise is not None:
-            torch._foreach_mul_(noise, [state["shake"] for state in states])
-            torch._foreach_mul_(noise, math.sqrt((1 - beta**2 if self.dynamics.momentum else 2.0) * unit))
-            shakes = noise
-        if not self.dynamics.momentum:
-            if shakes is not None:
-                torch._foreach_add_(kicks, shakes)
-            return list(torch._foreach_add(params, kicks)), {}
-        torch._foreach_add_(kicks, [state["velocity"] for state in states])
-        moved = list(torch._foreach_mul(kicks, beta))
-        if shakes is not None:
-            torch._foreach_add_(moved, shakes)
-        values = list(torch._foreach_add(params, kicks, alpha=0.5))
+            if self.dynamics.preconditioned:
+                torch._foreach_mul_(noise, [state["scale"].sqrt() for state in states])
+            torch._foreach_add_(moved, noise, alpha=math.sqrt((1 - beta**2) * unit))
+        values = list(torch._foreach_add(params, kicked, alpha=0.5))
         torch._foreach_add_(values, moved, alpha=0.5)
         return values, {"velocity": moved}
 
@@ -180,7 +195,7 @@ class FittedSampler(Sampler):
         if "fit" not in state_dict:
             raise FileError(f"{self.name}: the state to load was made with a number as lr; give the same lr")
         super().load_state_dict(state_dict)
-        self.plan, self.fit = Plan(**state_dict["plan"]), Fit(**state_dict["fit"])
+        self.plan, self.fit = Plan(**state_dict["plan"]), Findings(**state_dict["fit"])
         self.rate = self.plan
 
     def __getstate__(self) -> dict[str, Any]:
@@ -209,27 +224,41 @@ class FittedSampler(Sampler):
             state["sum"] += param.grad
             state["squares"].addcmul_(param.grad, param.grad)
 
-    def _begin_chain(self) -> None:
-        """The preconditioner, the spread of gradients over batches, and where to go back to."""
-        looks = self.plan.looks
-        for param in self._drawn():
+    def _begin_chain(self, gradient: Callable[[], None]) -> None:
+        """The spread of gradients over batches, the preconditioner, and where to go back to."""
+        looks, drawn = self.plan.looks, self._drawn()
+        for param in drawn:
             state = self.state[param]
-            if "sum" not in state:
-                continue
-            spread = (state.pop("squares") - state.pop("sum").square() / looks).clamp_(min=0) / (looks - 1)
-            if self.dynamics.preconditioned:
-                squares = unbiased_squares(state["average_square"], state["step"])
-                if SOURCE != "v" and float(spread.sum()) > 1e-6 * float(squares.sum()):
-                    squares = spread
-                size = (squares + (RHO * RHO if POW == 0.5 else RHO) * squares.mean() + 1e-20).pow(POW)
-                state["scale"] = size.mean() / size
+            spread = torch.zeros_like(param)
+            if "sum" in state:
+                spread = (state.pop("squares") - state.pop("sum").square() / looks).clamp_(min=0) / (looks - 1)
             state["spread"], state["home"] = spread, param.detach().clone()
             state["velocity"] = torch.zeros_like(param)
+        if self.dynamics.preconditioned:
+            self._precondition(drawn, gradient)
+        for param in drawn:
             for key in KEYS:
-                state.pop(key, None)
+                self.state[param].pop(key, None)
         group = self.param_groups[0]
-        thermal = group["temperature"] * sum(p.numel() for p in self._drawn()) / (2 * group["dataset_size"])
-        self.fit.begin(thermal)
+        self.fit.begin_chain(group["temperature"] * sum(p.numel() for p in drawn) / (2 * group["dataset_size"]))
+
+    def _precondition(self, drawn: list[Tensor], gradient: Callable[[], None]) -> None:
+        """G = 1 / (sqrt(V) + damping), with a mean of 1 / G of one; V as in ``psgld``, held fixed from here on.
+
+        Where all data are in each batch the squared gradients of the descent vanish with it, fastest where curvature is
+        largest: there V is that of gradients around the place that was reached.
+        """
+        squares = [
+            unbiased_squares(state["average_square"], state["step"]) if "average_square" in state else state["spread"]
+            for state in (self.state[param] for param in drawn)
+        ]
+        spread = sum(float(self.state[param]["spread"].sum()) for param in drawn)
+        if spread <= _ONE_BATCH * sum(float(part.sum()) for part in squares):
+            squares = row_sizes(drawn, gradient, self.generator)
+        for param, part in zip(drawn, squares, strict=True):
+            size = part.sqrt()
+            size += DAMPING * part.mean().sqrt() + torch.finfo(size.dtype).tiny
+            self.state[param]["scale"] = size.mean() / size
 
     def _moving(self) -> list[Tensor]:
         return [param for param in self._drawn() if "spread" in self.state.get(param, {})]
@@ -242,62 +271,20 @@ class FittedSampler(Sampler):
         self._set_rate()
 
     def _set_rate(self) -> None:
+        """From the curvature, and lower where minibatches would heat the chain far beyond its temperature."""
         fit, group, moving = self.fit, self.param_groups[0], self._moving()
-        rate = (REACH or self.dynamics.reach) / max(fit.curvature, 1e-30) * 0.5**fit.halvings
+        fit.momentum = 1 - self._friction()
+        rate = self.dynamics.reach / max(fit.curvature, _LEAST_CURVATURE) * 0.5**fit.halvings
+        # Noise of variance c^2 in a gradient is worth that of a temperature lr N c^2 (1 + beta) / (4 (1 - beta)).
+        worth = rate * group["dataset_size"] * (1 + fit.momentum) / (4 * (1 - fit.momentum))
+        sums = [float((self.state[p]["spread"] * self.state[p].get("scale", 1.0)).sum()) for p in moving]
+        heat = worth * sum(sums) / max(1, sum(param.numel() for param in moving))
+        lower = min(1.0, HOTTEST / heat) if heat > 0 else 1.0
+        fit.rate, fit.heat = rate * lower, heat * lower
+
+    def _friction(self) -> float:
+        """1 - beta: small enough for slow directions, large enough for many memories 1 / (1 - beta) in the draws kept."""
+        if not self.dynamics.momentum:
+            return 1.0
         draws = self.plan.length / self.plan.cycles * (1 - self.plan.collection)
-        beta = 1 - min(MOST_FRICTION, max(LEAST_FRICTION, DAMP / draws)) if self.dynamics.momentum else 0.0
-        speed = (1 + beta) / (2 * (1 - beta)) if self.dynamics.momentum else 1.0
-        heat = speed * group["dataset_size"] / (2 * group["temperature"]) if group["temperature"] > 0 else math.inf
-        weighted = [self.state[param]["spread"] * self.state[param].get("scale", 1.0) for param in moving]
-        mean = sum(float(part.sum()) for part in weighted) / max(1, sum(part.numel() for part in weighted))
-        excess = rate * heat * mean if mean else 0.0
-        fit.raw = excess
-        if excess > EXCESS:
-            rate, excess = rate * EXCESS / excess, EXCESS
-        fit.rate, fit.momentum, fit.excess = rate, beta, excess
-        for param, part in zip(moving, weighted, strict=True):
-            left = (1 - rate * heat * part).clamp_(min=0) if excess else torch.ones_like(part)
-            self.state[param]["shake"] = (left * self.state[param].get("scale", 1.0)).sqrt()
-
-
-@dataclass
-class Fit:
-    """What was found so far; plain numbers, saved with the sampler."""
-
-    rate: float = 0.0
-    momentum: float = 0.0
-    curvature: float = 0.0
-    excess: float = 0.0
-    raw: float = 0.0
-    limit: float = math.inf
-    halvings: int = 0
-    start: float = 0.0
-    now: float = 0.0
-    seen: int = 0
-    totals: list[float] = dataclasses.field(default_factory=list)
-
-    def count(self, total: float, looks: int) -> None:
-        """The objective at the start (mean of the first batches) and now (a moving average)."""
-        self.seen += 1
-        if self.seen <= looks:
-            self.start += (total - self.start) / self.seen
-        if math.isfinite(total):
-            self.now += (total - self.now) / min(self.seen, looks)
-
-    def begin(self, thermal: float) -> None:
-        """A new chain: above which objective it has left the region it began in.
-
-        At temperature T a chain of P weights stands about T P / (2 N) above the mode.
-        """
-        level = torch.tensor(self.totals, dtype=torch.float64)
-        self.limit = float(level.mean()) + 5 * (1 + thermal) + 10 * float(level.std())
-        self.curvature = 0.0
-
-    def warn_if_nothing_was_learned(self, name: str) -> None:
-        """Of the whole run, in its last step."""
-        if not self.now < self.start:
-            warnings.warn(
-                f"{name}: the objective began at {self.start:.3g} and ended at {self.now:.3g}: nothing was learned; "
-                "look at the data and their scale, or train for more epochs",
-                BayeswellWarning, stacklevel=6,
-            )  # fmt: skip
+        return min(MOST_FRICTION, max(LEAST_FRICTION, MEMORIES / max(1.0, draws)))

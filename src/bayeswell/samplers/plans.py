@@ -9,9 +9,9 @@ from ..errors import SettingError, require_count
 
 DESCEND, LOOK, DRAW = "descend", "look", "draw"
 
-DESCENT, COLLECTION = 0.3, 0.5
-_LEAST_STEPS = 20
+_LEAST_DESCENT, _MOST_DESCENT, _BURN_IN, _SHORT = 0.3, 0.6, 0.15, 1500
 _SHARE_OF_LOOKS, _LEAST_LOOKS, _MOST_LOOKS = 0.025, 4, 40
+_TINY = 20
 
 
 def descent_rate(steps: int) -> float:
@@ -20,8 +20,15 @@ def descent_rate(steps: int) -> float:
 
 
 def one_chain(owner: str, total_steps: int | None) -> Plan:
-    """A descent in the first 30 percent of all steps, draws from the second half."""
-    return Plan(planned(owner, total_steps), 1, DESCENT, COLLECTION)
+    """Most of a short run is descent: a chain around an unfinished one is worth little.
+
+    It takes 60 percent of up to 1500 steps and 30 percent of 6000 or more; 15 percent more are burn-in.
+    """
+    steps = planned(owner, total_steps)
+    if steps < _TINY:
+        return Plan(steps, 1, 0.25, 0.5)
+    descent = max(_LEAST_DESCENT, min(_MOST_DESCENT, _MOST_DESCENT * math.sqrt(_SHORT / steps)))
+    return Plan(steps, 1, descent, descent + _BURN_IN)
 
 
 def planned(owner: str, total_steps: int | None) -> int:
@@ -29,11 +36,6 @@ def planned(owner: str, total_steps: int | None) -> int:
     if total_steps is None:
         raise SettingError(f"{owner}: lr = None needs the planned number of steps: total_steps=..., or give lr a number")
     require_count(owner, "total_steps", total_steps)
-    if total_steps < _LEAST_STEPS:
-        raise SettingError(
-            f"{owner}: {total_steps} steps are too few to fit lr to the problem; take {_LEAST_STEPS} at least, or give "
-            "lr a number"
-        )
     return total_steps
 
 
@@ -54,8 +56,11 @@ class Plan:
 
     @property
     def looks(self) -> int:
-        """How many batches are looked at before the chain moves."""
-        return max(_LEAST_LOOKS, min(_MOST_LOOKS, round(_SHARE_OF_LOOKS * self.length / self.cycles)))
+        """How many batches are looked at before the chain moves; none in a run of a handful of steps."""
+        steps = self.length / self.cycles
+        if steps < _TINY:
+            return 0
+        return max(_LEAST_LOOKS, min(_MOST_LOOKS, round(_SHARE_OF_LOOKS * steps)))
 
     def stage(self, step: int) -> str:
         """What a step is for."""
@@ -74,7 +79,7 @@ class Plan:
 
     def first_kept(self, step: int) -> int:
         """From where on draws of this step's cycle may be kept."""
-        return max(self._step_at(step, self.collection), self.first_draw(step) + 1)
+        return max(self._step_at(step, self.collection), self.first_draw(step))
 
     def collects(self, step: int) -> bool:
         """Whether the weights after this step may be kept."""
@@ -85,7 +90,7 @@ class Plan:
         start, end = self.first_draw(step), self.first_kept(step)
         if self.cycles > 1:
             return step == start
-        return step in {start, start + (end - start) // 8, start + (end - start) // 2, end - 1}
+        return step in {start, start + (end - start) // 8, start + (end - start) // 2, max(start, end - 1)}
 
     def factor(self, step: int) -> float:
         """On the rate of the weights."""
@@ -111,4 +116,6 @@ class Plan:
         return (step * self.cycles % self.length) / self.length
 
     def _step_at(self, step: int, place: float) -> int:
+        if self.cycles == 1:
+            return math.floor(place * self.length)
         return math.ceil((self._cycle(step) + place) * self.length / self.cycles)

@@ -108,7 +108,7 @@ class PSGLD(SamplerPart):
     paper: ClassVar[str] = "Li et al. 2016"
 
     def __post_init__(self) -> None:
-        require_settings(self.name, self.lr if self.lr is not None else 1.0, self.temperature)
+        require_settings(self.name, self.lr, self.temperature)
         polynomial_or_constant(self.name, self.gamma, self.b)
         require_positive(self.name, "damping", self.damping)
         if not isinstance(self.decay, int | float) or not 0 <= self.decay < 1:
@@ -122,7 +122,7 @@ class PSGLD(SamplerPart):
         """The optimizer."""
         if self.lr is None:
             given = {"temperature": self.temperature, "dataset_size": dataset_size}
-            return FittedSampler(self.name, params, given, one_chain(self.name, total_steps), Dynamics(0.2), generator)
+            return FittedSampler(self.name, params, given, one_chain(self.name, total_steps), Dynamics(1.5), generator)
         settings = {
             "lr": self.lr,
             "temperature": self.temperature,

@@ -106,7 +106,7 @@ class SGHMC(SamplerPart):
     paper: ClassVar[str] = "Chen et al. 2014; Leimkuhler & Matthews 2013"
 
     def __post_init__(self) -> None:
-        require_settings(self.name, self.lr if self.lr is not None else 1.0, self.temperature)
+        require_settings(self.name, self.lr, self.temperature)
         polynomial_or_constant(self.name, self.gamma, self.b)
         if not isinstance(self.momentum, int | float) or not 0 <= self.momentum < 1:
             raise SettingError(f"{self.name}: momentum = {self.momentum!r}; it must lie in [0, 1)")

@@ -66,7 +66,7 @@ class SGLD(SamplerPart):
     paper: ClassVar[str] = "Welling & Teh 2011"
 
     def __post_init__(self) -> None:
-        require_settings(self.name, self.lr if self.lr is not None else 1.0, self.temperature)
+        require_settings(self.name, self.lr, self.temperature)
         polynomial_or_constant(self.name, self.gamma, self.b)
 
     def build(
@@ -75,6 +75,6 @@ class SGLD(SamplerPart):
         """The optimizer."""
         if self.lr is None:
             given = {"temperature": self.temperature, "dataset_size": dataset_size}
-            return FittedSampler(self.name, params, given, one_chain(self.name, total_steps), Dynamics(0.2, preconditioned=False), generator)
+            return FittedSampler(self.name, params, given, one_chain(self.name, total_steps), Dynamics(1.5, preconditioned=False), generator)
         settings = {"lr": self.lr, "temperature": self.temperature, "dataset_size": dataset_size}
         return SGLDSampler(params, settings, polynomial_or_constant(self.name, self.gamma, self.b), generator)

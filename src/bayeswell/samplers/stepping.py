@@ -251,9 +251,10 @@ def langevin_noise_std(group: dict[str, Any], lr: float) -> float:
     return math.sqrt(2 * lr * group["temperature"] / group["dataset_size"])
 
 
-def require_settings(owner: str, lr: float, temperature: float) -> None:
+def require_settings(owner: str, lr: float | None, temperature: float) -> None:
     """Refuse a learning rate or a temperature that no sampler can work with."""
-    require_positive(owner, "lr", lr)
+    if lr is not None:
+        require_positive(owner, "lr", lr)
     if not isinstance(temperature, int | float) or not 0 <= temperature < math.inf:
         raise SettingError(f"{owner}: temperature = {temperature!r}; it must be a finite number of at least 0")
 
