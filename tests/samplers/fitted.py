@@ -65,7 +65,9 @@ class Chain:
     def __init__(self, part: Any, problem: Linear, batch_size: int, steps: int, seed: int = 1) -> None:
         self.problem, self.batches = problem, problem.batches(batch_size, steps, seed)
         self.weights = nn.Parameter(torch.zeros(problem.inputs.shape[1], dtype=torch.float64))
-        made = part.tempered(problem.temperature).build([self.weights], len(problem.targets), make_generator(seed), steps)
+        made = part.tempered(problem.temperature).build(
+            [self.weights], len(problem.targets), make_generator(seed), steps
+        )
         assert isinstance(made, FittedSampler)
         self.sampler = made
         self.draws: list[Tensor] = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from ..errors import BayeswellWarning, DivergenceError, FileError, SettingError
+from ..errors import DivergenceError, FileError, SettingError
 from ..finite import all_finite
 from .curvature import largest_curvature, row_sizes
 from .descent import KEYS, adam_step, unbiased_squares
@@ -199,7 +198,13 @@ class FittedSampler(Sampler):
         self.rate = self.plan
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "plan": self.plan, "dynamics": self.dynamics, "fit": self.fit, "name": self.name}
+        return {
+            **super().__getstate__(),
+            "plan": self.plan,
+            "dynamics": self.dynamics,
+            "fit": self.fit,
+            "name": self.name,
+        }
 
     def _drawn(self) -> list[Tensor]:
         """The parameters with noise that are trained."""
@@ -283,7 +288,7 @@ class FittedSampler(Sampler):
         fit.rate, fit.heat = rate * lower, heat * lower
 
     def _friction(self) -> float:
-        """1 - beta: small enough for slow directions, large enough for many memories 1 / (1 - beta) in the draws kept."""
+        """1 - momentum: small for slow directions, but many memories 1 / (1 - momentum) long are the draws kept."""
         if not self.dynamics.momentum:
             return 1.0
         draws = self.plan.length / self.plan.cycles * (1 - self.plan.collection)

@@ -34,7 +34,9 @@ def one_chain(owner: str, total_steps: int | None) -> Plan:
 def planned(owner: str, total_steps: int | None) -> int:
     """How many steps there will be, which a rate that fits itself has to know."""
     if total_steps is None:
-        raise SettingError(f"{owner}: lr = None needs the planned number of steps: total_steps=..., or give lr a number")
+        raise SettingError(
+            f"{owner}: lr = None needs the planned number of steps: total_steps=..., or give lr a number"
+        )
     require_count(owner, "total_steps", total_steps)
     return total_steps
 

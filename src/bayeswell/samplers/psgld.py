@@ -22,7 +22,7 @@ from .stepping import Sampler, SamplerPart, langevin_noise_std, require_settings
 class PSGLDSampler(Sampler):
     """State of each parameter: ``square_average`` and ``step``, how many gradients it has averaged."""
 
-    name: ClassVar[str] = "psgld"
+    name = "psgld"
 
     def propose(
         self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], lr: float, noise: list[Tensor] | None
@@ -122,7 +122,8 @@ class PSGLD(SamplerPart):
         """The optimizer."""
         if self.lr is None:
             given = {"temperature": self.temperature, "dataset_size": dataset_size}
-            return FittedSampler(self.name, params, given, one_chain(self.name, total_steps), Dynamics(1.5), generator)
+            plan = one_chain(self.name, total_steps)
+            return FittedSampler(self.name, params, given, plan, Dynamics(1.5), generator)
         settings = {
             "lr": self.lr,
             "temperature": self.temperature,

@@ -23,7 +23,7 @@ INTEGRATORS = ("euler", "baoab")
 class SGHMCSampler(Sampler):
     """State of each parameter: ``velocity``, at rest before the first step."""
 
-    name: ClassVar[str] = "sghmc"
+    name = "sghmc"
 
     def propose(
         self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], lr: float, noise: list[Tensor] | None
@@ -121,7 +121,9 @@ class SGHMC(SamplerPart):
         """The optimizer."""
         if self.lr is None:
             given = {"temperature": self.temperature, "dataset_size": dataset_size}
-            return FittedSampler(self.name, params, given, one_chain(self.name, total_steps), Dynamics(0.5, momentum=True), generator)
+            return FittedSampler(
+                self.name, params, given, one_chain(self.name, total_steps), Dynamics(0.5, momentum=True), generator
+            )
         settings = {
             "lr": self.lr,
             "temperature": self.temperature,

@@ -19,7 +19,7 @@ from .stepping import Sampler, SamplerPart, langevin_noise_std, require_settings
 class SGLDSampler(Sampler):
     """w <- w - lr g + sqrt(2 lr T / N) xi; no state but the step count and the generator."""
 
-    name: ClassVar[str] = "sgld"
+    name = "sgld"
 
     def propose(
         self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], lr: float, noise: list[Tensor] | None
@@ -75,6 +75,13 @@ class SGLD(SamplerPart):
         """The optimizer."""
         if self.lr is None:
             given = {"temperature": self.temperature, "dataset_size": dataset_size}
-            return FittedSampler(self.name, params, given, one_chain(self.name, total_steps), Dynamics(1.5, preconditioned=False), generator)
+            return FittedSampler(
+                self.name,
+                params,
+                given,
+                one_chain(self.name, total_steps),
+                Dynamics(1.5, preconditioned=False),
+                generator,
+            )
         settings = {"lr": self.lr, "temperature": self.temperature, "dataset_size": dataset_size}
         return SGLDSampler(params, settings, polynomial_or_constant(self.name, self.gamma, self.b), generator)

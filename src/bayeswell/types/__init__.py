@@ -5,7 +5,18 @@ Shapes: P weights in one flat vector, S examples in a batch, D draws. Losses are
 
 from .likelihood import ClassLikelihood, Likelihood, LikelihoodPart, RealLikelihood
 from .model import BayesianModel, Estimator, LinearLayer, Objective, PosteriorPart
-from .parts import Collector, CollectorPart, Divergence, FitsItself, KLWeight, ParamGroups, PostHocPart, PriorPart, Rate, Stepper
+from .parts import (
+    Collector,
+    CollectorPart,
+    Divergence,
+    FitsItself,
+    KLWeight,
+    ParamGroups,
+    PostHocPart,
+    PriorPart,
+    Rate,
+    Stepper,
+)
 from .posterior import Posterior, Prior
 from .records import ExpectedNLL, Inputs, Progress, Step, Terms
 from .words import BANK, ENTROPY, FACTORISED, LINEARISED, LOG_PROB, LOG_STD, POINT, PREDICTIONS, SAMPLED, WEIGHT_SAMPLE

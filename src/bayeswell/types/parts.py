@@ -102,8 +102,11 @@ class Stepper(Protocol):
     step_bound: ClassVar[float | None] = None
 
     @property
-    def lr(self) -> float:
-        """The learning rate of groups that name none; rates of groups are set relative to it."""
+    def lr(self) -> float | None:
+        """The learning rate of groups that name none; rates of groups are set relative to it.
+
+        None: it is fitted while training, by an optimizer that is a ``FitsItself``; rates of groups are factors on it.
+        """
         ...
 
     def build(self, *param_groups: Any, **wanted: Any) -> Optimizer:
