@@ -59,7 +59,9 @@ def test_minibatches_do_not_widen_the_draws(name: str) -> None:
 
 def test_a_cold_chain_says_what_minibatches_do_to_it() -> None:
     chain = Chain(SGHMC(lr=None), Linear.made(1.0, temperature=0.05), 20, 400)
-    with pytest.warns(BayeswellWarning, match=r"adds up to 0.5 to the temperature of 0.05, .* up to 3.3 times too widely"):
+    with pytest.warns(
+        BayeswellWarning, match=r"adds up to 0.5 to the temperature of 0.05, .* up to 3.3 times too widely"
+    ):
         chain.run()
 
 

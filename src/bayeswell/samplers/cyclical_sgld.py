@@ -30,6 +30,9 @@ class CyclicalSGLD(SamplerPart):
     stage is lr lam K / (N M) times 0.0064 from r = 0.8, 0.0008 from 0.9 (the authors' CIFAR script, which collects from
     0.94) and 0.09 from 0.5: hence our default, which explores for half of a cycle only. With ``exploration`` = 0
     there is noise everywhere. As the rate falls to 0 the bias of a finite step falls with it.
+
+    ``lr`` None explores by Adam and fits the rate of each cycle's noisy steps to the curvature where that has led, with
+    a preconditioner from there (``fitting.FittedSampler``).
     """
 
     lr: float | None = 0.2

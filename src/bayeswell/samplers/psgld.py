@@ -94,6 +94,9 @@ class PSGLD(SamplerPart):
     ``sgld`` with a constant preconditioner, without this bias. Set it to the burn-in; None adapts for ever.
 
     For a constant G: variance (T/lam) / (1 - k/2), k = lr G lam / N, as for ``sgld``. ``gamma`` and ``b`` as there.
+
+    ``lr`` None fits the rate to the problem while training, and holds G fixed from burn-in on
+    (``fitting.FittedSampler``); the other settings have no use then.
     """
 
     lr: float | None = 1e-3

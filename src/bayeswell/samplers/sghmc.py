@@ -93,6 +93,9 @@ class SGHMC(SamplerPart):
     as of its speed); no integrator removes that, so ``baoab`` pays where batches are large.
 
     ``gamma`` and ``b`` as in ``sgld``. Parameters without noise take steps with momentum.
+
+    ``lr`` None fits the rate to the problem while training, weight by weight, and the momentum to the number of steps
+    (``fitting.FittedSampler``); the other settings have no use then.
     """
 
     lr: float | None = 0.01

@@ -55,6 +55,8 @@ class SGLD(SamplerPart):
     Where the posterior is Gaussian with precision lam the chain has variance (T/lam) / (1 - k/2), k = lr lam / N, and
     is stable for k < 2. Gradient noise of variance c^2 makes that (T/lam + lr c^2 N / (2 lam)) / (1 - k/2): both
     biases are of first order in lr, and the second is the larger one for small batches.
+
+    ``lr`` None fits the rate to the problem while training (``fitting.FittedSampler``); ``gamma`` has no use then.
     """
 
     lr: float | None = 0.05
