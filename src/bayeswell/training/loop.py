@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from ..errors import BayeswellError, CompositionError, DataError, DivergenceError
+from ..errors import BayeswellError, CompositionError, DataError, DivergenceError, SettingError
 from ..methods import Assembly
 from ..types import Inputs, Progress
 from .records import History
@@ -19,6 +19,11 @@ def train(run: Run, validate: Validation | None = None) -> History:
     """Minimise the run's objective from where it stands to its end; every number that changes does so here."""
     assembly, model, collector, one_step = run.assembly, run.assembly.model, run.assembly.collector, run.one_step
     fitting = assembly.fitting
+    if fitting is not None and one_step.scales_loss:
+        raise SettingError(
+            f"method '{assembly.method.name}': lr = None is fitted to gradients, which precision '16-mixed' scales; use "
+            "'bf16-mixed' or '32', or give lr a number"
+        )
     for callback in run.callbacks:
         callback.start(run)
     while run.epoch < run.epochs and (run.batch or not run.stopped):  # an epoch that was begun is finished

@@ -131,7 +131,9 @@ class Run:
         steps = self.batches.count * self.engine.ranks
         if self.score_name == "rmse":
             score = (score / examples) ** 0.5 * examples
-        rates = {group["name"]: float(group["lr"]) for group in self.assembly.optimizer.param_groups}
+        groups, fitting = self.assembly.optimizer.param_groups, self.assembly.fitting
+        values = [group["lr"] for group in groups] if fitting is None else fitting.learning_rates()
+        rates = {group["name"]: float(value) for group, value in zip(groups, values, strict=True)}
         record = EpochRecord(
             epoch=self.epoch,
             total=total / steps,

@@ -141,6 +141,10 @@ class FitsItself(Protocol):
         """Whether the weights after this step may be kept as a draw."""
         ...
 
+    def learning_rates(self) -> list[float]:
+        """The rate of the next step in each group."""
+        ...
+
 
 class Collector(Protocol):
     """Watches the path of training and ends it with a posterior: averages, moments, or a bank of draws."""
