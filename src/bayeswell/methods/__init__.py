@@ -1,12 +1,15 @@
 """Methods: named choices of parts, and their assembly. The only room that sees all parts."""
 
 from .assembly import Assembly, assemble
+from .budget import within_budget
 from .method import Method
 from .named import METHODS, find_method, method_names
 from .registering import register
 from .resolved import ResolvedMethod, resolve
+from .tempering import AUTO
 
 __all__ = [
+    "AUTO",
     "METHODS",
     "Assembly",
     "Method",
@@ -16,4 +19,5 @@ __all__ = [
     "method_names",
     "register",
     "resolve",
+    "within_budget",
 ]

@@ -10,11 +10,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..composition import check_likelihood
 from ..errors import BayeswellWarning, SettingError, nearest
-from ..lifting import BayesianModule, Trained, Where, bayesian, continued, with_drawn_dropout
+from ..lifting import (
+    BayesianModule,
+    Trained,
+    Where,
+    bayesian,
+    continued,
+    looks_trained,
+    put_in_dropout,
+    with_drawn_dropout,
+)
 from ..likelihoods import LIKELIHOODS
 from ..objectives import ELBO
 from ..optimizers import (
@@ -28,8 +37,9 @@ from ..optimizers import (
     std_convergence_warning,
 )
 from ..types import Collector, FitsItself, KLWeight, Objective, PostHocPart, Progress, Rate, Stepper
-from .method import Method
+from .method import DISPERSED, OWN_DROPOUT, Method
 from .resolved import ResolvedMethod, resolve
+from .tempering import SETTLED, Tempering, scale_prior
 
 
 @dataclass
@@ -48,8 +58,20 @@ class Assembly:
     alternating: Alternating | None
     may_collect: Callable[[Progress], bool]
     samples: bool
+    fixed_temperature: float
+    tempering: Tempering | None = None
     fitting: FitsItself | None = None
     plateau_states: dict[str, PlateauState] = field(default_factory=dict)
+
+    @property
+    def temperature(self) -> float:
+        """That of the posterior that training aims at, now."""
+        return self.fixed_temperature if self.tempering is None else self.tempering.temperature
+
+    def meet(self, targets: Tensor, epoch: int) -> None:
+        """Look at the targets of a whole batch, before its step."""
+        if self.tempering is not None and epoch == 0:
+            self.tempering.targets.observe(targets)
 
     def before_step(self, at: Progress) -> None:
         """Learning rates of this step: each group's own, times the schedule, times its plateau."""
@@ -62,9 +84,17 @@ class Assembly:
         if self.alternating is not None:
             hold_inactive(self.optimizer, self.alternating.active(epoch))
 
-    def after_epoch(self, metrics: Mapping[str, float]) -> None:
-        """Let each plateau look at its metric."""
+    def after_epoch(self, metrics: Mapping[str, float], epoch: int, done: float, scores: Mapping[str, float]) -> None:
+        """Let each plateau whose group has not rested look at its metric, and the temperature at the fit.
+
+        ``epoch`` is the one that has ended, ``done`` the share of training.
+        """
+        if self.tempering is not None:
+            self.tempering.after_epoch(done, metrics["nll"], scores)
+        resting = frozenset[str]() if self.alternating is None else self.alternating.resting(epoch)
         for name, plateau in self.plateaus.items():
+            if name in resting:
+                continue
             value = metrics[plateau.metric]
             self.plateau_states[name] = plateau.update(self._plateau_state(name), value)
 
@@ -76,6 +106,7 @@ class Assembly:
             "optimizer": self.optimizer.state_dict(),
             "collector": None if self.collector is None else self.collector.state_dict(),
             "plateaus": {name: dataclasses.asdict(state) for name, state in self.plateau_states.items()},
+            "tempering": None if self.tempering is None else self.tempering.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -87,6 +118,8 @@ class Assembly:
         if self.collector is not None:
             self.collector.load_state_dict(state["collector"])
         self.plateau_states = {name: PlateauState(**own) for name, own in state["plateaus"].items()}
+        if self.tempering is not None:
+            self.tempering.load_state_dict(state["tempering"])
 
     def _plateau_state(self, name: str) -> PlateauState:
         return self.plateau_states.get(name, PlateauState())
@@ -102,14 +135,19 @@ def assemble(
     epochs: int,
     where: Where = "all",
     generator: torch.Generator,
+    member: int = 0,
 ) -> Assembly:
     """Build every part of a run of ``epochs`` epochs of ``batches`` batches.
 
-    A network is lifted; a trained model goes on from where it is (``lifting.continued``).
+    ``member`` counts the runs of one method from 0; starts that are drawn come from torch's global stream. A network is
+    lifted; a trained model goes on from where it is (``lifting.continued``).
     """
     parts = method if isinstance(method, ResolvedMethod) else resolve(method)
-    chosen, stepper = parts.method, parts.stepper
-    model = _lifted(parts, net, where)
+    total_steps = epochs * batches
+    chosen, stepper = parts.method, parts.stepper.planned(total_steps)
+    model = _lifted(parts, net, where, member)
+    if parts.tempers_itself:
+        scale_prior(model.prior, parts.first_temperature)
     # A copy: what is learned of the noise belongs to this run, not to the object that was given.
     own_likelihood = copy.deepcopy(LIKELIHOODS.resolve(likelihood))
     check_likelihood(own_likelihood, "estimator", parts.estimator)
@@ -127,7 +165,6 @@ def assemble(
     )
     elbo.to(model.posterior.mean_vector().device)  # what is learned of the noise lives where the weights do
     elbo.divergence_for(model)
-    total_steps = epochs * batches
     groups = _groups(chosen, model, elbo, stepper)
     _require_groups(parts.plateaus, groups)
     _warn_of_std_convergence(model, groups, stepper, parts.rate, elbo.kl_weight, total_steps, batches)
@@ -139,24 +176,42 @@ def assemble(
     }
     optimizer = stepper.build(groups, **{name: context[name] for name in stepper.wants})
     fitting = optimizer if isinstance(optimizer, FitsItself) else None
+    may_collect = stepper.sampling if fitting is None else lambda at: fitting.collects(at.step)
+    collector = None if parts.collector is None else parts.collector.build(model, total_steps, batches)
+    require_offered = getattr(collector, "require_offered", None)
+    if stepper.samples and require_offered is not None:
+        require_offered(lambda step: may_collect(Progress(step, total_steps, step % batches, batches)))
     return Assembly(
         method=chosen,
         model=model,
         objective=elbo if parts.sharpness is None else parts.sharpness.wrap(elbo),
         likelihood=elbo.likelihood,
         optimizer=optimizer,
-        collector=None if parts.collector is None else parts.collector.build(model, total_steps, batches),
+        collector=collector,
         post_hoc=parts.post_hoc,
         rate=parts.rate,
         plateaus=dict(parts.plateaus),
         alternating=parts.alternating,
-        may_collect=stepper.sampling if fitting is None else lambda at: fitting.collects(at.step),
+        may_collect=may_collect,
         samples=stepper.samples,
+        fixed_temperature=parts.first_temperature,
+        tempering=_tempering(parts, elbo, model, optimizer),
         fitting=fitting,
     )
 
 
-def _lifted(parts: ResolvedMethod, net: nn.Module | Trained, where: Where) -> BayesianModule:
+def _tempering(
+    parts: ResolvedMethod, elbo: ELBO, model: BayesianModule, optimizer: torch.optim.Optimizer
+) -> Tempering | None:
+    if not parts.tempers_itself:
+        return None
+    until = 1.0 if parts.collector is None else SETTLED
+    in_objective = not parts.stepper.handles_divergence
+    dropout = [] if parts.method.dropout != OWN_DROPOUT else put_in_dropout(model.net)
+    return Tempering(elbo, model.prior, optimizer, dropout, in_objective=in_objective, until=until)
+
+
+def _lifted(parts: ResolvedMethod, net: nn.Module | Trained, where: Where, member: int) -> BayesianModule:
     chosen = parts.method
     if isinstance(net, Trained):
         return continued(net, parts.posterior, parts.prior, parts.estimator, chosen.prediction)
@@ -167,9 +222,25 @@ def _lifted(parts: ResolvedMethod, net: nn.Module | Trained, where: Where) -> Ba
         parts.prior,
         parts.estimator,
         where,
-        means=chosen.means,
+        means=_start(chosen, net, member),
         prediction=chosen.prediction,
     )
+
+
+def _start(method: Method, net: nn.Module, member: int) -> str:
+    """Of this member; say once if others than the first lose what the given weights have learned."""
+    if method.means != DISPERSED:
+        return method.means
+    ratio = looks_trained(net) if member == 1 else None
+    if ratio is not None:
+        warnings.warn(
+            f"method '{method.name}': the network's weights look trained (the largest singular values of its matrices "
+            f"are {ratio:.2g} times those of the same numbers shuffled), but only the first of {method.members} "
+            "members starts from them; means='network' lets all do so",
+            BayeswellWarning,
+            stacklevel=6,
+        )
+    return "network" if member == 0 else "redrawn"
 
 
 def _groups(method: Method, model: BayesianModule, elbo: ELBO, stepper: Stepper) -> list[dict[str, Any]]:

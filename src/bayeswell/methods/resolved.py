@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,8 +33,9 @@ from ..types import (
     Rate,
     Stepper,
 )
-from .method import Method, known_settings
+from .method import OWN_DROPOUT, Method, known_settings
 from .steppers import find_stepper
+from .tempering import AUTO, COLD_START, PRIOR_WEIGHT
 
 EPOCH_METRICS = ("total", "nll", "kl")
 """What a plateau may listen to: means over an epoch."""
@@ -43,7 +45,7 @@ EPOCH_METRICS = ("total", "nll", "kl")
 class ResolvedMethod:
     """The parts of a method, each with the members that its protocol in ``types`` promises.
 
-    Stepper and post-hoc part are at the method's temperature. ``prior`` is laid out only over a network, site by site.
+    The stepper is at the temperature that training starts with. ``prior`` is laid out over a network, site by site.
     """
 
     method: Method
@@ -68,7 +70,22 @@ class ResolvedMethod:
     @property
     def objective_temperature(self) -> float:
         """What scales the divergence in the objective: nothing where the stepper takes care of it itself."""
-        return 0.0 if self.stepper.handles_divergence else self.method.temperature
+        return 0.0 if self.stepper.handles_divergence else self.first_temperature
+
+    @property
+    def tempers_itself(self) -> bool:
+        """Whether the temperature follows from the fit: for whatever has a spread that depends on it."""
+        point = POINT in self.posterior.provides
+        spread = not point or self.stepper.samples or self.post_hoc is not None or self.method.dropout == OWN_DROPOUT
+        return self.method.temperature == AUTO and spread
+
+    @property
+    def first_temperature(self) -> float:
+        """The temperature that training starts with."""
+        own = self.method.temperature
+        if isinstance(own, str):
+            return COLD_START if self.tempers_itself else PRIOR_WEIGHT
+        return own
 
 
 def resolve(method: Method) -> ResolvedMethod:
@@ -80,14 +97,15 @@ def resolve(method: Method) -> ResolvedMethod:
         estimator=ESTIMATORS.resolve(method.estimator),
         divergence=None if method.divergence is None else DIVERGENCES.resolve(method.divergence),
         kl_weight=KL_WEIGHTS.resolve(method.kl_weight),
-        stepper=find_stepper(method.stepper).tempered(method.temperature),
+        stepper=find_stepper(method.stepper),
         rate=RATES.resolve(method.rate),
         plateaus={name: _plateau(choice) for name, choice in (method.plateau or {}).items()},
         alternating=None if method.alternate is None else Alternating(method.alternate),
         sharpness=method.sharpness_part,
         collector=None if method.collector is None else AVERAGING.resolve(method.collector),
-        post_hoc=None if method.post_hoc is None else POST_HOC.resolve(method.post_hoc).tempered(method.temperature),
+        post_hoc=None if method.post_hoc is None else POST_HOC.resolve(method.post_hoc),
     )
+    resolved = dataclasses.replace(resolved, stepper=resolved.stepper.tempered(resolved.first_temperature))
     check_estimator(resolved.posterior, resolved.estimator)
     if resolved.divergence is not None:
         check_divergence_needs(resolved.posterior, resolved.estimator, resolved.divergence)
@@ -154,6 +172,12 @@ def _check_end(method: ResolvedMethod) -> None:
                 f"collector '{collector.name}' needs a posterior with '{need}', which '{posterior.name}' is not; use "
                 f"posterior '{'delta' if need == POINT else 'mean_field'}'"
             )
+    cycles = getattr(collector, "cycles", None)
+    if collector is not None and cycles is not None and getattr(method.rate, "cycles", cycles) != cycles:
+        raise CompositionError(
+            f"collector '{collector.name}' looks at the ends of {cycles} cycles, but rate '{method.rate.name}' has "
+            f"{getattr(method.rate, 'cycles', None)}; give both the same number"
+        )
     if post_hoc is not None and POINT not in posterior.provides:
         raise CompositionError(
             f"post_hoc '{post_hoc.name}' starts from one weight vector, but posterior '{posterior.name}' is a "

@@ -20,13 +20,14 @@ class Findings:
 
     ``curvature`` is the largest met, ``heat`` the temperature that minibatch noise is worth at most, ``limit`` the
     objective above which the chain has left the region it began in, ``start`` and ``now`` the objective of the first
-    batches and a moving average of it.
+    batches and a moving average of it, ``asked`` the temperature of the first step.
     """
 
     rate: float = 0.0
     momentum: float = 0.0
     curvature: float = 0.0
     heat: float = 0.0
+    asked: float = -1.0
     thermal: float = 0.0
     limit: float = math.inf
     halvings: int = 0
@@ -51,7 +52,12 @@ class Findings:
         self.limit = float(level.mean()) + 5 * (1 + thermal) + 10 * spread
 
     def warn_of_heat(self, name: str, temperature: float) -> None:
-        """Say if minibatch noise, which comes on top of the injected one, may make draws much too wide."""
+        """Say if minibatch noise, which comes on top of the injected one, may make draws much too wide.
+
+        Not of a temperature that the run has found by itself: nobody has asked for just that width.
+        """
+        if temperature != self.asked:
+            return
         width = math.sqrt(1 + self.heat / temperature) if temperature > 0 else 1.0
         if width > _MUCH_TOO_WIDE:
             _warn(

@@ -66,6 +66,8 @@ class FittedSampler(FittedChain):
         """
         step, plan, fit = self.steps, self.plan, self.fit
         fit.count(total, max(1, plan.looks))
+        if step == 0:
+            fit.asked = self.param_groups[0]["temperature"]
         stage = plan.stage(step)
         if stage == DESCEND:
             if step and plan.stage(step - 1) == DRAW:

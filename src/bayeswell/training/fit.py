@@ -6,6 +6,7 @@ import copy
 import inspect
 import math
 import os
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -51,7 +52,8 @@ class Result(Predictor):
     """A trained network that predicts, saves and says what it is.
 
     ``chains`` tells, for samplers, whether the chains (one a member) agree in function space; ``stopped`` why training
-    ended before its time, if it did. ``state`` is where training stood at its end (optimizer, averages, generators):
+    ended before its time, if it did. ``temperature`` is that of the posterior: what the method gave, or what the fit
+    found (``Tempering``). ``state`` is where training stood at its end (optimizer, averages, generators):
     ``fit(result, data, epochs=10)`` goes on from there.
     """
 
@@ -60,6 +62,7 @@ class Result(Predictor):
     seed: int
     chains: ChainReport | None = None
     stopped: str = ""
+    temperature: float = 1.0
     state: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -97,7 +100,7 @@ def fit(
             brings back, a lifted model): then training goes on, see below.
         data: ``(inputs, targets)`` as tensors or numpy arrays, a Dataset or a DataLoader; a third part says how often
             each example counts (a weight of 2: the example met twice).
-        method: a name (``find_method``), or a ``Method``; None: "bbb", or the result's own.
+        method: a name (``find_method``), or a ``Method``; None: "auto", or the result's own.
         likelihood: a name, ``{"name": ..., setting: value}``, an object with an ``nll``, or a function of the outputs
             that returns a torch distribution; None: "categorical", or the result's own.
         epochs: passes over the data; of a result that goes on, further ones.
@@ -118,9 +121,9 @@ def fit(
         progress: show a progress bar; None: if the output is a terminal.
         settings: any part of the method by name: posterior, prior, estimator, temperature, stepper, lr, ...
 
-    A result goes on as if it had been planned longer from the start: with a constant rate, the same data and the same
-    seed this is the longer run bit for bit. With ``prior="posterior"`` the trained posterior becomes the prior and
-    training begins anew from there: sequential Bayes, for data that come later.
+    A result goes on as if it had been planned longer from the start: with a constant rate, a temperature that is a
+    number, the same data and the same seed this is the longer run bit for bit. With ``prior="posterior"`` the trained
+    posterior becomes the prior and training begins anew from there: sequential Bayes, for data that come later.
     """
     require_count("fit", "epochs", epochs)
     require_count("fit", "accumulate", accumulate)
@@ -131,9 +134,12 @@ def fit(
         raise SettingError("resume = True, but no folder: say where the run is")
     _require_known(settings)
     start = beginning(net, method, likelihood, settings, where)
-    chosen, likelihood, dtype = start.method, start.likelihood, dtype_of(start.module)
+    dtype = dtype_of(start.module)
     batches = as_batches(data, batch_size, dtype, augment)
-    start = start.with_data(batches)
+    start, note = start.with_data(batches).within_budget(batches.examples * epochs)
+    chosen, likelihood = start.method, start.likelihood
+    if note and progress is not False:
+        sys.stderr.write(f"{note}\n")
     validate, best = _validation(chosen, validation, early_stopping, dtype)
     where_to = Devices(devices=devices) if isinstance(devices, int) else devices
     engine = Engine(where_to)
@@ -203,7 +209,7 @@ class _Plan:
         assembly = assemble(
             self.start.parts, self.start.on(self.engine.device), self.start.likelihood,
             dataset_size=self.batches.examples, batches=self.batches.count, epochs=self.epochs, where=self.where,
-            generator=streams.stepper,
+            generator=streams.stepper, member=member,
         )  # fmt: skip
         streams.part()
         return Run(
@@ -244,7 +250,7 @@ def _fit_members(
             model = final_model(run)
         if method.members > 1:
             generator = make_generator(derive_seed(seed, "gather", member), plan.engine.device)
-            finished.append(contribution(model, run.assembly.likelihood, history, generator))
+            finished.append(contribution(model, run.assembly.likelihood, history, method.members, generator))
             left.append(finished[-1].state_dict())
     assert model is not None
     assert run is not None
@@ -259,13 +265,18 @@ def _fit_members(
         chains = function_space_report(one, method.members, _some_inputs(run), likelihood)
         for note in chains.warnings:
             warnings.warn(f"method '{method.name}': {note}", BayeswellWarning, stacklevel=3)
-    return Result(one, likelihood, method, histories, seed, chains, run.stopped, state)
+    return Result(one, likelihood, method, histories, seed, chains, run.stopped, run.assembly.temperature, state)
 
 
 def _go_on(run: Run) -> None:
     """A run that had ended goes on to more epochs; say if that is not what a run planned so long would have done."""
     run.stopped = ""
     parts, batches, done = run.assembly, run.batches.count, run.step
+    if parts.tempering is not None:
+        note = f"temperature = 'auto' depends on the planned length: it stays at {parts.temperature:.3g} that was found"
+        warnings.warn(
+            f"{note}; a number gives the run that would have been planned so long", BayeswellWarning, stacklevel=5
+        )
     for step in {0, done // 2, max(0, done - 1)}:
         then, now = (Progress(step, total, step % batches, batches) for total in (done, run.total_steps))
         if done and parts.rate.factor(then) != parts.rate.factor(now):

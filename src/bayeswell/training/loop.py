@@ -21,8 +21,8 @@ def train(run: Run, validate: Validation | None = None) -> History:
     fitting = assembly.fitting
     if fitting is not None and one_step.scales_loss:
         raise SettingError(
-            f"method '{assembly.method.name}': lr = None is fitted to gradients, which precision '16-mixed' scales; use "
-            "'bf16-mixed' or '32', or give lr a number"
+            f"method '{assembly.method.name}': lr = None is fitted to gradients, and precision '16-mixed' scales them; "
+            "use 'bf16-mixed' or '32', or give lr a number"
         )
     for callback in run.callbacks:
         callback.start(run)
@@ -32,6 +32,7 @@ def train(run: Run, validate: Validation | None = None) -> History:
             at = run.at
             if weights is not None:
                 _require_use_of_weights(assembly)
+            assembly.meet(targets, run.epoch)
             assembly.before_step(at)
             one_step.optimizer.zero_grad(set_to_none=True)
             before, moves = run.sums[0], True
@@ -63,7 +64,8 @@ def train(run: Run, validate: Validation | None = None) -> History:
             break
         held_out = {} if validate is None else run.engine.first(validate(model, assembly.likelihood))
         record = run.close_epoch(held_out)
-        assembly.after_epoch({"total": record.total, "nll": record.nll, "kl": record.kl})
+        metrics = {"total": record.total, "nll": record.nll, "kl": record.kl}
+        assembly.after_epoch(metrics, record.epoch, run.epoch / run.epochs, record.scores)
         for callback in run.callbacks:
             callback.after_epoch(run, record)
         run.agree()

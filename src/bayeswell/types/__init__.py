@@ -19,7 +19,20 @@ from .parts import (
 )
 from .posterior import Posterior, Prior
 from .records import ExpectedNLL, Inputs, Progress, Step, Terms
-from .words import BANK, ENTROPY, FACTORISED, LINEARISED, LOG_PROB, LOG_STD, POINT, PREDICTIONS, SAMPLED, WEIGHT_SAMPLE
+from .words import (
+    BANK,
+    ENTROPY,
+    FACTORISED,
+    LINEARISED,
+    LOG_PROB,
+    LOG_STD,
+    MIXTURE,
+    POINT,
+    PREDICTIONS,
+    SAMPLED,
+    WEIGHT_SAMPLE,
+    WITHOUT_CENTRE,
+)
 
 __all__ = [
     "BANK",
@@ -28,10 +41,12 @@ __all__ = [
     "LINEARISED",
     "LOG_PROB",
     "LOG_STD",
+    "MIXTURE",
     "POINT",
     "PREDICTIONS",
     "SAMPLED",
     "WEIGHT_SAMPLE",
+    "WITHOUT_CENTRE",
     "BayesianModel",
     "ClassLikelihood",
     "Collector",

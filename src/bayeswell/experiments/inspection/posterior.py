@@ -28,7 +28,7 @@ from ...predictive.predictor import Predictor
 from ...random import derive_seed, make_generator
 from ...training import batch_count
 from ...training.streams import Streams
-from ...types import BANK, LOG_PROB
+from ...types import LOG_PROB, WITHOUT_CENTRE
 from ..evaluating import BATCH
 from ..experiment import Experiment
 from ..problem import load_problem
@@ -46,7 +46,9 @@ _VALUES = 20
 Measure = Callable[[], dict[str, Any]]
 
 
-def posterior_records(experiment: Experiment, predictor: Predictor, data: Data, *, full: bool) -> dict[str, Measure]:
+def posterior_records(
+    experiment: Experiment, predictor: Predictor, data: Data, temperature: float, *, full: bool
+) -> dict[str, Measure]:
     """What to measure, by name; each gives records by the names of their plots."""
     model, likelihood = predictor.model, predictor.likelihood
     some = _some(data, EXAMPLES)
@@ -54,8 +56,8 @@ def posterior_records(experiment: Experiment, predictor: Predictor, data: Data, 
     large = weights > LARGE and not full
 
     def around() -> dict[str, Tensor] | None:
-        """A bank of networks has no centre: its first network stands for it."""
-        return model.draw(make_generator(0)) if BANK in model.posterior_part.provides else None
+        """A bank of networks, or a mixture, has no centre: its first network stands for it."""
+        return model.draw(make_generator(0)) if model.posterior_part.provides & WITHOUT_CENTRE else None
 
     def affordable(measure: Measure) -> Measure:
         return (lambda: _too_large(weights)) if large else measure
@@ -74,7 +76,7 @@ def posterior_records(experiment: Experiment, predictor: Predictor, data: Data, 
         ),
     }
     if LOG_PROB in model.posterior_part.provides:
-        found["trust"] = lambda: {"trust": _trust(experiment, predictor, data, full=full)}
+        found["trust"] = lambda: {"trust": _trust(predictor, data, temperature, full=full)}
     if full:
         found["truncation"] = lambda: _truncation(model, likelihood, data)
     return found
@@ -161,12 +163,11 @@ def _elbo(model: BayesianModule, likelihood: Any, data: Data) -> dict[str, Any]:
     return {"metrics": {"negative_elbo": negative_elbo(nll, report.kl, size), "kl_per_example": report.kl / size}}
 
 
-def _trust(experiment: Experiment, predictor: Predictor, data: Data, *, full: bool) -> dict[str, Any]:
-    """k-hat against the posterior that the method aims at, at its own temperature."""
+def _trust(predictor: Predictor, data: Data, temperature: float, *, full: bool) -> dict[str, Any]:
+    """k-hat against the posterior that the run aimed at, at its own temperature."""
     model = predictor.model
     if not full and PASSES * model.layout.size * len(data.train[1]) > _WORK:
         _too_large(model.layout.size)
-    temperature = experiment.method_part.temperature
     found = pareto_report(
         model, predictor.likelihood, data.train, draws=PASSES, temperature=temperature, batch_size=BATCH
     )
