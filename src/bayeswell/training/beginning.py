@@ -40,10 +40,10 @@ class Beginning:
         """The method that was asked for."""
         return self.parts.method
 
-    def within_budget(self, examples_met: int) -> tuple[Beginning, str]:
-        """With the members that the method's budget pays for, and a line on them."""
-        chosen, note = within_budget(self.method, examples_met)
-        return (dataclasses.replace(self, parts=resolve(chosen)), note) if note else (self, "")
+    def within_budget(self, examples: int, epochs: int) -> tuple[Beginning, int, str]:
+        """With the members that the method's budget pays for, how many epochs each, and a line on them."""
+        plan = within_budget(self.method, examples, epochs)
+        return (dataclasses.replace(self, parts=resolve(plan.method)) if plan.note else self), plan.epochs, plan.note
 
     def on(self, device: torch.device) -> nn.Module | Trained:
         """The network, or the trained model, on a device; a copy where it has to move."""

@@ -92,7 +92,8 @@ def fit(
         method: a name (``find_method``), or a ``Method``; None: "auto", or the result's own.
         likelihood: a name, ``{"name": ..., setting: value}``, an object with an ``nll``, or a function of the outputs
             that returns a torch distribution; None: "categorical", or the result's own.
-        epochs: passes over the data; of a result that goes on, further ones.
+        epochs: passes over the data; of a result that goes on, further ones. Method "auto" may give several members
+            half as many each, and says so.
         batch_size: examples in a step; None: 100, or a fiftieth of fewer data, but 16 at least. A DataLoader keeps its
             own.
         seed: decides the order of the data, all noise, dropout and starts.
@@ -144,7 +145,7 @@ def fit(
     start = beginning(net, method, likelihood, settings, where)
     dtype = dtype_of(start.module)
     batches = as_batches(data, batch_size, dtype, augment)
-    start, note = start.with_data(batches).within_budget(batches.examples * epochs)
+    start, epochs, note = start.with_data(batches).within_budget(batches.examples, epochs)
     chosen, likelihood = start.method, start.likelihood
     if note and progress is not False:
         sys.stderr.write(f"{note}\n")
