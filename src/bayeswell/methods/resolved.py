@@ -91,7 +91,7 @@ class ResolvedMethod:
         """What scales the divergence in the recorded total, where the objective itself leaves it to the stepper."""
         if not self.stepper.handles_divergence:
             return None
-        own: float = getattr(self.stepper, "temperature", self.method.temperature)
+        own: float = getattr(self.stepper, "temperature", self.first_temperature)
         return own
 
 
