@@ -2,7 +2,7 @@
 
 from .continuing import Trained, continued
 from .description import Description, Row
-from .dropout import DrawnDropout, with_drawn_dropout
+from .dropout import DrawnDropout, put_in_dropout, with_drawn_dropout
 from .lift import STARTS, bayesian
 from .module import BayesianModule
 from .redrawing import looks_trained
@@ -22,6 +22,7 @@ __all__ = [
     "continued",
     "load",
     "looks_trained",
+    "put_in_dropout",
     "save",
     "with_drawn_dropout",
 ]

@@ -14,7 +14,16 @@ from torch import Tensor, nn
 
 from ..composition import check_likelihood
 from ..errors import BayeswellWarning, SettingError, nearest
-from ..lifting import BayesianModule, Trained, Where, bayesian, continued, looks_trained, with_drawn_dropout
+from ..lifting import (
+    BayesianModule,
+    Trained,
+    Where,
+    bayesian,
+    continued,
+    looks_trained,
+    put_in_dropout,
+    with_drawn_dropout,
+)
 from ..likelihoods import LIKELIHOODS
 from ..objectives import ELBO
 from ..optimizers import (
@@ -28,7 +37,7 @@ from ..optimizers import (
     std_convergence_warning,
 )
 from ..types import Collector, KLWeight, Objective, PostHocPart, Progress, Rate, Stepper
-from .method import DISPERSED, Method
+from .method import DISPERSED, OWN_DROPOUT, Method
 from .resolved import ResolvedMethod, resolve
 from .tempering import SETTLED, Tempering, scale_prior
 
@@ -195,7 +204,8 @@ def _tempering(
         return None
     until = 1.0 if parts.collector is None else SETTLED
     in_objective = not parts.stepper.handles_divergence
-    return Tempering(elbo, model.prior, optimizer, in_objective=in_objective, until=until)
+    dropout = [] if parts.method.dropout != OWN_DROPOUT else put_in_dropout(model.net)
+    return Tempering(elbo, model.prior, optimizer, dropout, in_objective=in_objective, until=until)
 
 
 def _lifted(parts: ResolvedMethod, net: nn.Module | Trained, where: Where, member: int) -> BayesianModule:

@@ -55,8 +55,6 @@ _TABLE = (
         "variational Laplace with its penalty in every fourth step, four times as strong",
         "Unlu & Aitchison 2021",
         estimator={"name": "variational_laplace", "every": 4},
-        # Rare, strong penalties make Adam's second moments larger, up to four times, and so its steps half as long.
-        stepper={"name": "adam", "lr": 6e-3},
         prediction=LINEARISED,
     ),
     Method(

@@ -33,7 +33,7 @@ from ..types import (
     Rate,
     Stepper,
 )
-from .method import Method, known_settings
+from .method import OWN_DROPOUT, Method, known_settings
 from .steppers import find_stepper
 from .tempering import AUTO, COLD_START, PRIOR_WEIGHT
 
@@ -75,7 +75,8 @@ class ResolvedMethod:
     @property
     def tempers_itself(self) -> bool:
         """Whether the temperature follows from the fit: for whatever has a spread that depends on it."""
-        spread = POINT not in self.posterior.provides or self.stepper.samples or self.post_hoc is not None
+        point = POINT in self.posterior.provides
+        spread = not point or self.stepper.samples or self.post_hoc is not None or self.method.dropout == OWN_DROPOUT
         return self.method.temperature == AUTO and spread
 
     @property
