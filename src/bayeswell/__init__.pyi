@@ -52,7 +52,7 @@ from .training import (
     fit_member,
     rate_range,
 )
-from .types import Progress, Terms
+from .types import Calibration, Progress, Terms
 from .version import __version__
 
 __all__ = [
@@ -75,6 +75,7 @@ __all__ = [
     "BayeswellError",
     "BayeswellWarning",
     "Bernoulli",
+    "Calibration",
     "Callback",
     "Categorical",
     "ClassPrediction",

@@ -119,6 +119,8 @@ def show_result(record: Mapping[str, Any], where: str) -> None:
         numbers = f"R-hat {chains['r_hat']}, ESS {chains['ess']}"
         lines.append(f"{counted(chains['chains'], 'chain')} {sense} ({numbers})")
     lines += [_bound(record["elbo"])] if record.get("elbo") else []
+    if record.get("calibration") is not None:
+        lines.append(f"calibration: {record['calibration']['text']}")
     if record["stopped"]:
         lines.append(f"stopped early: {record['stopped']}")
     lines += [f"not to be trusted: {line}" for line in (record.get("trust") or {}).get("warnings", ())]

@@ -58,6 +58,7 @@ def _facts(row: MethodRow) -> list[tuple[str, str]]:
         ("training time", None if row.seconds is None else f"{row.seconds:.1f} s a run"),
         ("stds", _movement(run)),
         _bound(run),
+        ("calibration", text_of(mapping(run.result.get("calibration")).get("text"))),
         ("stopped early", text_of(run.result.get("stopped") or None)),
     ]
     return [(name, value) for name, value in found if value]

@@ -33,6 +33,7 @@ from ..random import derive_seed, make_generator
 from ..registry import label_of
 from ..types import BANK, Progress
 from .beginning import Beginning, beginning, end_state
+from .calibrating import calibrated_fit
 from .chains import away_from, disagreement, function_space_report
 from .data import Augment, Batch, Batches, TensorBatches, as_batches
 from .early_stopping import KeepBest
@@ -78,6 +79,7 @@ def fit(
     callbacks: Sequence[Callback] = (),
     watch: Watcher | None = None,
     progress: bool | None = None,
+    calibrate: bool | int | float = False,
     **settings: Any,
 ) -> Result:
     """Train a network as a Bayesian one.
@@ -106,6 +108,9 @@ def fit(
         callbacks: hung into training, see ``Callback``.
         watch: called with the record of every epoch.
         progress: show a progress bar; None: if the output is a terminal.
+        calibrate: choose a scale of the stds and a temperature of the logits (or noise) on held-out data, see
+            ``Predictor.calibrate``: on ``validation`` if given, else on a tenth of the data, or of fewer than 5,000 by
+            cross-fitting in five folds (five times the training). A share (0.2) or a number of folds (10) says which.
         settings: any part of the method by name: posterior, prior, estimator, temperature, stepper, lr, ...
 
     A result goes on as if it had been planned longer from the start: with a constant rate, a temperature that is a
@@ -120,6 +125,22 @@ def fit(
     if resume and folder is None:
         raise SettingError("resume = True, but no folder: say where the run is")
     _require_known(settings)
+    if calibrate is not False:
+        if isinstance(net, Saved | BayesianModule) and validation is None:
+            raise SettingError(
+                "calibrate: what was trained before has seen the data: give validation=(inputs, targets)"
+            )
+
+        def again(data: Any, validation: Any, folder: Any, *, main: bool) -> Result:
+            return fit(
+                net, data, method, likelihood, epochs=epochs, batch_size=batch_size, seed=seed, where=where,
+                validation=validation, early_stopping=early_stopping, augment=augment, accumulate=accumulate,
+                devices=devices, folder=folder, resume=resume, callbacks=callbacks if main else (),
+                watch=watch if main else None, progress=progress, **settings,
+            )  # fmt: skip
+
+        how: dict[str, Any] = {"validation": validation, "folder": folder, "seed": seed}
+        return calibrated_fit(again, data, calibrate, **how, resume=resume, dtype=_dtype(net))
     start = beginning(net, method, likelihood, settings, where)
     dtype = dtype_of(start.module)
     batches = as_batches(data, batch_size, dtype, augment)
@@ -151,6 +172,10 @@ def fit(
         if wants_progress(progress) and engine.rank == 0:
             watchers.append(stack.enter_context(closing(ProgressBar())))
         return _fit_members(plan, validate, best, watchers, run_folder, held_out)
+
+
+def _dtype(net: nn.Module | Saved) -> torch.dtype | None:
+    return dtype_of(net.model if isinstance(net, Saved) else net)
 
 
 def _require_known(settings: Mapping[str, Any]) -> None:
