@@ -96,7 +96,7 @@ class Tempering:
         until: float,
     ) -> None:  # fmt: skip
         self.elbo, self.prior, self.optimizer, self.dropout = elbo, prior, optimizer, dropout
-        self.in_objective, self.until = in_objective, until
+        self.in_objective, self.until, self.shown_first = in_objective, until, elbo.shown_temperature
         self.targets = TargetSpread()
         self.temperature = COLD_START
         self._set_dropout()
@@ -127,8 +127,8 @@ class Tempering:
     def _set(self, temperature: float) -> None:
         if self.in_objective:
             self.elbo.temperature = temperature
-        elif self.elbo.shown_temperature is not None:
-            self.elbo.shown_temperature *= temperature / self.temperature
+        elif self.shown_first is not None:  # of the temperature alone: a run that was cut off shows the same
+            self.elbo.shown_temperature = self.shown_first * (temperature / COLD_START)
         self.temperature = temperature
         scale_prior(self.prior, temperature)
         self._set_dropout()
