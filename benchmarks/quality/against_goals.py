@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 
 from . import published
@@ -29,6 +30,9 @@ def fashion(found: Results) -> Verdict:
         nll, ece = (found.score(FASHION, method, metric) for metric in ("nll", "ece"))
         passes = found.score(FASHION, method, "passes")
         if nll is None or ece is None or passes is None:
+            continue
+        if not math.isfinite(nll.mean):
+            rows.append((True, True, nll.mean, f"{mark(False)} {method}: failed"))
             continue
         taken = time_ratio(found, FASHION, method)
         cheap = passes.mean <= FASHION_COST and (taken is None or taken <= TIME_MARGIN * FASHION_COST)

@@ -82,13 +82,15 @@ def run(choice: plan.Choice, kept: Kept, workers: int, again: bool = False) -> N
     here = [one for one in wanted if one.problem not in absent and one.method not in gone]
     known = kept.read()
     todo = here if again else [one for one in here if known.get(one.key, {}).get("decided") != one.decided]
-    print(f"{len(here)} runs, {len(here) - len(todo)} of them known, {len(todo)} to do with {workers} processes")
+    guess = Guess(list(known.values()))
+    guessed = guess.left(todo) / workers
+    time = f", {_time(guessed)} by what is known" if guessed else ""
+    print(f"{len(here)} runs, {len(here) - len(todo)} of them known, {len(todo)} to do with {workers} processes{time}")
     if not todo:
         return
     where = speed_record.circumstances()
     session = where["when"]
     kept.add(SESSION + session, **where)
-    guess = Guess(list(known.values()))
     for number, (cell, values) in enumerate(finished(todo, workers), start=1):
         line = small({"problem": cell.problem, "method": cell.method, "seed": cell.seed, **values})
         if line.get("picked") == cell.method:

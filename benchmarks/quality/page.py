@@ -123,10 +123,7 @@ def _cost(found: Results) -> str:
     problems = found.problems(TEN)
 
     def cell(problem: str, method: str) -> str:
-        passes, taken = found.score(problem, method, "passes"), time_ratio(found, problem, method)
-        if passes is None or not math.isfinite(passes.mean):
-            return ""
-        return f"{passes.mean:.1f}" + ("" if taken is None else f" ({taken:.1f})")
+        return _price(found, problem, method)
 
     note = (
         "Passes through the network in training, relative to ordinary training of the same epochs; in brackets the "
@@ -147,9 +144,7 @@ def _whole(found: Results, problem: str) -> str:
     rows = []
     for method in found.methods([problem]):
         scores = [_pm(found.score(problem, method, metric), 4) for metric, _ in _COLUMNS]
-        passes, taken = found.score(problem, method, "passes"), time_ratio(found, problem, method)
-        cost = "" if passes is None else f"{passes.mean:.1f}" + ("" if taken is None else f" ({taken:.1f})")
-        rows.append([method, *scores, cost, str(len(found.at(problem, method)))])
+        rows.append([method, *scores, _price(found, problem, method), str(len(found.at(problem, method)))])
     one = PROBLEMS[problem]
     title = f"{one.data}, whole, {one.model['name']}, {one.epochs} epochs, batch {one.batch_size}"
     return _section(title, "", ["", *(title for _, title in _COLUMNS), "passes (time)", "seeds"], rows)
@@ -206,6 +201,14 @@ def _failures(found: Results) -> str:
         if "error" in line
     ]
     return _section("What failed", "", ["problem", "method", "seed", "reason"], rows)
+
+
+def _price(found: Results, problem: str, method: str) -> str:
+    """Passes, and the time in brackets."""
+    passes, taken = found.score(problem, method, "passes"), time_ratio(found, problem, method)
+    if passes is None or not math.isfinite(passes.mean):
+        return ""
+    return f"{passes.mean:.1f}" + ("" if taken is None else f" ({taken:.1f})")
 
 
 def _section(title: str, note: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from bayeswell import BayeswellError
 from bayeswell.datasets import data_status
-from bayeswell.methods import METHODS, find_method, resolve
-from bayeswell.priors import PRIORS
-from bayeswell.training.settings import described
+from bayeswell.methods import METHODS, find_method
 
 from . import peers
+from .deciding import AUTO, checksum, sha
 from .problems import PROBLEMS, SLOW, SPLITS, TEN, UCI
 from .runs import DRAWS
 
 CONTROL = "map"
-AUTO = "auto"
 SEEDS = 3
 UCI_METHODS = (AUTO, CONTROL, "deep-ensemble", "hwa", "sghmc")
 GROUPS = ("ten", "slow", "uci", "peers")
@@ -86,28 +81,10 @@ def has_auto() -> bool:
     return True
 
 
-@cache
-def checksum(method: str) -> str:
-    """Of a method's settings with every part's own defaults: a changed default is another method."""
-    if method.startswith(peers.PREFIX):
-        return _sha(peers.version(method))
-    if method == AUTO:  # it may choose any of them
-        return _sha([described(find_method(AUTO)), *(checksum(name) for name in METHODS if name != AUTO)])
-    parts = described(resolve(find_method(method)))
-    assert isinstance(parts, dict)
-    own = parts["method"]
-    assert isinstance(own, dict)
-    settings = {key: value for key, value in own.items() if key not in {"name", "summary", "paper"}}
-    prior = parts["prior"]
-    if isinstance(prior, str):
-        parts = {**parts, "prior": described(PRIORS.resolve(prior))}
-    return _sha({**{key: value for key, value in parts.items() if key != "name"}, "method": settings})
-
-
 def cell(problem: str, method: str, seed: int, epochs: int | None = None, development: bool = False) -> Cell:
     """The cell as it would be measured now."""
     described_problem = dataclasses.asdict(PROBLEMS[problem])
-    decided = _sha([described_problem, checksum(method), DRAWS, _RECIPE, epochs])
+    decided = sha([described_problem, checksum(method), DRAWS, _RECIPE, epochs])
     return Cell(problem, method, seed, decided, epochs, development)
 
 
@@ -186,7 +163,3 @@ def _where() -> str:
 def data_is_here(data: str) -> bool:
     """Whether a set can be read without a download."""
     return data_status(data) != "absent"
-
-
-def _sha(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:12]

@@ -50,7 +50,7 @@ MODELS: dict[str, Callable[[], BayesianModule]] = {
     **{
         f"posterior {name}": lambda name=name: bw.bayesian(_dense(), posterior=name)  # type: ignore[misc]
         for name in bw.POSTERIORS
-        if name != "empirical"
+        if name not in ("empirical", "mixture")
     },
     **{
         f"estimator {name}": lambda name=name: bw.bayesian(_dense().append(nn.Softplus()), estimator=name)  # type: ignore[misc]

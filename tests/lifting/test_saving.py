@@ -12,7 +12,7 @@ import bayeswell as bw
 from bayeswell.lifting import with_drawn_dropout
 from bayeswell.posteriors import Empirical, EmpiricalPosterior
 
-TRAINABLE = [name for name in bw.POSTERIORS if name != "empirical"]
+TRAINABLE = [name for name in bw.POSTERIORS if name not in ("empirical", "mixture")]
 
 
 def network(hidden: int = 7) -> nn.Module:

@@ -41,3 +41,21 @@ def test_one_in_one_out_is_fitted_saved_and_loaded(tmp_path: object) -> None:
 def test_a_pattern_that_fits_nothing_is_still_refused() -> None:
     with pytest.raises(SettingError, match="fits no weight matrix"):
         bw.bayesian(_narrow(), posterior={"name": "k_tied", "tie": "5.*"})
+
+
+class _Scales(nn.Module):
+    """No matrix at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor([0.5, 2.0]))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs * self.scale
+
+
+def test_a_network_without_a_matrix_is_mean_field_with_a_warning() -> None:
+    with pytest.warns(BayeswellWarning, match="no weight matrix to tie; all stds are mean-field"):
+        model = bw.bayesian(_Scales(), posterior="k_tied")
+    assert torch.equal(model.posterior.mean_vector(), torch.tensor([0.5, 2.0]))
+    assert {row.posterior for row in model.describe().rows} == {"mean_field"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import sys
@@ -16,12 +17,14 @@ import dying_work
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # the benchmark is a package in the project's folder, not an installed one
 
-from benchmarks.quality import against_control, against_goals, command, page, peers, plan, plot, published  # noqa: E402
+from benchmarks.quality import against_control, against_goals, command, deciding, page, peers, plan, plot, published  # noqa: E402
 from benchmarks.quality.differences import Mean, Results, mean_of  # noqa: E402
 from benchmarks.quality.kept import Kept, small  # noqa: E402
 from benchmarks.quality.plan import Cell, Choice  # noqa: E402
 from benchmarks.quality.pool import finished, measure  # noqa: E402
 from benchmarks.quality.problems import SPLITS, TEN, UCI  # noqa: E402
+
+from bayeswell.methods import resolve  # noqa: E402
 
 CONTROL_NLL = (1.0, 1.3, 0.9)
 SESSION = {
@@ -211,8 +214,17 @@ def test_choosing_for_oneself_is_compared_with_the_best_single_choice():
 
 def test_the_page_holds_tables_words_and_circumstances(tmp_path):
     offsets = [WORSE] + [BETTER] + [LEVEL] * (len(TEN) - 2)
-    found = Results.of([*ten(offsets), *uci_lines("hwa", 1)])
+    whole = lines("fashion", "map", [0.28, 0.3], ece=0.02) + lines("fashion", "hwa", [0.24], ece=0.01, seconds=5.0)
+    failed = [{"problem": "fashion", "method": "vl", "seed": 0, "error": "diverged at step 5"}]
+    other = lines("digits", "peer: ivon-opt", [0.5, 0.7], version="0.1.3")
+    found = Results.of([*ten(offsets), *uci_lines("hwa", 1), *whole, *failed, *other])
     text = page.render(found, [SESSION], old=4)
+    assert "| hwa |  | 0.2400 | 0.0100 |  |  |  | 1.0 (2.5) | 1 |" in text
+    assert "| vl | failed | failed |" in text
+    assert "| fashion | vl | 0 | diverged at step 5 |" in text
+    assert "| *ivon-opt* 0.1.3 | 0.600 ± 0.100 |" in text
+    assert "| *deep ensembles* | -2.41 ± 0.06 |" in text
+    assert "| hwa | **-5.41 ± 0.00** | -3.04 ± 0.00 |" in text
     assert "**bbb**: better on 1, level on 9, worse on 1 of 11." in text
     assert "Loses on digits (+0.100, without a warning)" in text
     assert "**+0.100 ± 0.006**" in text
@@ -298,6 +310,29 @@ def test_a_changed_default_is_another_result_and_another_name_is_not(monkeypatch
     monkeypatch.undo()
     plan.checksum.cache_clear()
     assert plan.cell("digits", "hwa", 0).decided == before
+
+
+def test_a_changed_rule_for_the_rate_is_another_result(monkeypatch):
+    stepper = type(resolve(plan.METHODS["bbb"]).stepper)
+    before = {name: plan.checksum(name) for name in ("bbb", "sghmc")}
+    plan.checksum.cache_clear()
+    monkeypatch.setattr(stepper, "planned", lambda self, steps: dataclasses.replace(self, lr=1.0 / steps))
+    assert plan.checksum("bbb") != before["bbb"]
+    assert plan.checksum("sghmc") == before["sghmc"]
+    plan.checksum.cache_clear()
+
+
+def test_code_counts_without_its_comments_and_docstrings(tmp_path):
+    file = tmp_path / "rule.py"
+    found = []
+    for text in (
+        'SHARE = 0.1\ndef f(x):\n    """Half."""\n    return x * SHARE\n',
+        'SHARE = 0.1  # a tenth\n"""Measured."""\n\ndef f(x):\n    return x * SHARE\n',
+        "SHARE = 0.2\ndef f(x):\n    return x * SHARE\n",
+    ):
+        file.write_text(text)
+        found.append(deciding.code_of([file]))
+    assert found[0] == found[1] != found[2]
 
 
 # ---- the record

@@ -7,6 +7,7 @@ the statistics it keeps (``Mean``, ``Moments``, its own ``Statistic``), and a ``
 from ..registry import Registry
 from ..types import CollectorPart
 from .bank import Bank
+from .cycle_ends import CycleEnds
 from .ema import EMA
 from .hwa import HWA, literal_variance
 from .running import Mean, Moments, Snapshot, Statistic
@@ -17,7 +18,7 @@ from .swag_diag import SWAGDiagonal
 from .timetable import plan
 
 AVERAGING: Registry[CollectorPart] = Registry(
-    "collector", SWA, EMA, SWAGDiagonal, SWAG, HWA, Bank, requires=("build",), protocol=CollectorPart
+    "collector", SWA, EMA, SWAGDiagonal, SWAG, HWA, Bank, CycleEnds, requires=("build",), protocol=CollectorPart
 )
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "SWA",
     "SWAG",
     "Bank",
+    "CycleEnds",
     "Mean",
     "Moments",
     "SWAGDiagonal",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -89,7 +89,7 @@ class Bank(CollectorPart):
             )
         row_format = RowFormat(_tensors(model))
         rows = self._rows(row_format.size, min(left // thinning, self.max_draws))
-        return BankCollector(burn_in, thinning, self.max_draws, model, row_format, rows)
+        return BankCollector(burn_in, thinning, self.max_draws, total_steps, model, row_format, rows)
 
     def _rows(self, size: int, planned: int) -> Rows:
         if self.folder is not None:
@@ -101,9 +101,10 @@ class BankCollector:
     """State: how many steps were observed after burn-in, and the rows of the draws kept so far."""
 
     def __init__(
-        self, burn_in: int, thinning: int, max_draws: int, model: BayesianModel, row_format: RowFormat, rows: Rows
-    ) -> None:
-        self.burn_in, self.thinning, self.max_draws = burn_in, thinning, max_draws
+        self, burn_in: int, thinning: int, max_draws: int, total_steps: int,
+        model: BayesianModel, row_format: RowFormat, rows: Rows,
+    ) -> None:  # fmt: skip
+        self.burn_in, self.thinning, self.max_draws, self.total_steps = burn_in, thinning, max_draws, total_steps
         self.observed = 0
         self._format, self._rows = row_format, rows
         self._layout, self._device = model.layout, model.posterior.mean_vector().device
@@ -113,6 +114,18 @@ class BankCollector:
     def snapshots(self) -> int:
         """How many draws are kept."""
         return self._rows.count
+
+    def require_offered(self, offered: Callable[[int], bool]) -> None:
+        """Refuse, before training, a sampler that offers too few steps after burn-in for one draw."""
+        count = 0
+        for step in range(self.burn_in, self.total_steps):
+            count += offered(step)
+            if count == self.thinning:
+                return
+        raise SettingError(
+            f"bank: the sampler offers {count} of the {self.total_steps - self.burn_in} steps after burn-in, and one "
+            f"in {self.thinning} is kept: none; train longer, or lower burn_in or thinning"
+        )
 
     def observe(self, model: BayesianModel, at: Progress) -> None:
         """Keep the weights after step ``at.step`` if they are due."""

@@ -63,6 +63,19 @@ class SnapshotCollector:
             if self._feedback is not None and self.snapshots:
                 self._feedback(model, self.snapshots, due)
 
+    def require_offered(self, offered: Callable[[int], bool]) -> None:
+        """Refuse, before training, a sampler that offers too few of the steps at which a snapshot is due.
+
+        ``offered(step)`` says whether the weights after that step may be kept.
+        """
+        count = sum(offered(step) for step in self.timetable.steps())
+        if count < self.least:
+            raise SettingError(
+                f"{self.owner}: {count} snapshots can be taken of a sampler that offers its draws at certain steps "
+                f"only, and at least {self.least} are needed (the plan: {self.timetable}); {REMEDY}, or use collector "
+                "'bank'"
+            )
+
     def result(self) -> tuple[PosteriorPart, Posterior]:
         """The posterior that the snapshots make, with the settings that describe it."""
         if self.snapshots < self.least:

@@ -27,6 +27,11 @@ class Timetable:
         done = at.step + 1
         return done > self.burn_in and done % self.cycle == 0
 
+    def steps(self) -> range:
+        """The steps after which a snapshot is due."""
+        first = (self.burn_in // self.cycle + 1) * self.cycle - 1
+        return range(first, self.total_steps, self.cycle)
+
     @property
     def planned(self) -> int:
         """How many snapshots all steps together give."""

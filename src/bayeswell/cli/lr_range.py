@@ -33,7 +33,10 @@ def lr_range(
     given: Mapping[str, Any],
     threads: Threads = None,
     lowest: Annotated[float, typer.Option("--lowest", help="The first rate.")] = 1e-5,
-    highest: Annotated[float, typer.Option("--highest", help="The last rate.")] = 1.0,
+    highest: Annotated[
+        float | None,
+        typer.Option("--highest", help="The last rate.", show_default="1, or a hundred times the method's own"),
+    ] = None,
     steps: Annotated[int, typer.Option("--steps", help="How many rates, a step each.")] = 100,
     plot: Annotated[
         Path | None,

@@ -106,7 +106,7 @@ def resume_run(path: AnyPath, *, epochs: int | None = None, **options: Any) -> d
         return run(experiment, path, resume=True, **options)
     if epochs < experiment.epochs:
         raise SettingError(f"epochs = {epochs}; the run in {os.fspath(path)!r} was begun for {experiment.epochs}")
-    if experiment.method_part.members > 1:
+    if experiment.method_part.members > 1 or experiment.method_part.budget is not None:
         raise SettingError(
             f"epochs = {epochs}: the members of '{experiment.method_part.name}' are trained one by one and gathered, "
             "and cannot go on together; begin a run of more epochs"

@@ -41,7 +41,7 @@ class RunSettings:
             short="-m",
             settings="A setting of the method: temperature=1, lr=0.01, posterior.rank=3, stepper=sgd. May be repeated.",
         ),
-    ] = "bbb"
+    ] = "auto"
     data: Annotated[
         Choice,
         Setting(

@@ -3,13 +3,15 @@
 from .calibrated import uncalibrated, with_scaled_stds
 from .continuing import Trained, continued
 from .description import Description, Row
-from .dropout import DrawnDropout, with_drawn_dropout
-from .lift import bayesian
+from .dropout import DrawnDropout, put_in_dropout, with_drawn_dropout
+from .lift import STARTS, bayesian
 from .module import BayesianModule
+from .redrawing import looks_trained
 from .saving import Saved, load, save
 from .where import Where
 
 __all__ = [
+    "STARTS",
     "BayesianModule",
     "Description",
     "DrawnDropout",
@@ -20,6 +22,8 @@ __all__ = [
     "bayesian",
     "continued",
     "load",
+    "looks_trained",
+    "put_in_dropout",
     "save",
     "uncalibrated",
     "with_drawn_dropout",

@@ -9,7 +9,7 @@ from ..composition import check_estimator
 from ..errors import CompositionError
 from ..priors import FlatPrior, LearnedPrior, PriorChoice, is_posterior, lay_out
 from ..registry import bare
-from ..types import BANK, Estimator, PosteriorPart
+from ..types import WITHOUT_CENTRE, Estimator, PosteriorPart
 from .module import BayesianModule
 
 
@@ -37,10 +37,10 @@ def continued(
     check_estimator(posterior, estimator)
     copied = copy.deepcopy(trained.model)
     own = copied.posterior_part
-    if BANK in own.provides and not trained.refilled:
+    if own.provides & WITHOUT_CENTRE and not trained.refilled:
         raise CompositionError(
-            f"posterior '{own.name}' is a bank of networks, from which no training can go on (but that of the result "
-            "of `fit` itself, with the same data); train a network anew"
+            f"posterior '{own.name}' is a bank of networks or of distributions, from which no training can go on (but "
+            "that of the result of `fit` itself, with the same data); train a network anew"
         )
     laid_out: FlatPrior | LearnedPrior = copied.prior
     if is_posterior(prior) and not trained.keeps_prior:

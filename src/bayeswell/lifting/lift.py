@@ -19,10 +19,11 @@ from ..posteriors import POSTERIORS
 from ..priors import PriorChoice, lay_out
 from ..types import PREDICTIONS, SAMPLED, Estimator, PosteriorPart
 from .module import BayesianModule
+from .redrawing import redrawn
 from .swapping import keep_padding
 from .where import Selection, Where, select
 
-_STARTS = ("network", "prior")
+STARTS = ("network", "redrawn", "prior")
 
 
 def bayesian(
@@ -44,16 +45,17 @@ def bayesian(
         estimator: how the expected log-likelihood is got.
         where: which parameters are Bayesian: ``"all"`` (but normalisation layers), ``"last_layer"``, name or
             module patterns, module types, or a function (name, module, parameter) -> bool.
-        means: posterior means start at the network's present weights (``"network"``) or uniformly at random
-            with the prior's std (``"prior"``, the thesis' choice).
+        means: posterior means start at the network's present weights (``"network"``), at new ones from the network's
+            own initialisation (``"redrawn"``: each module's ``reset_parameters``; what no module draws is shuffled), or
+            uniformly at random with the prior's std (``"prior"``, the thesis' choice).
         prediction: what ``predict`` averages: drawn networks (``"sampled"``), or the network to first order around
             the posterior's mean (``"linearised"``), which is what a Gaussian fitted to curvature is the posterior of.
     """
     if not isinstance(net, nn.Module):
         raise NetworkError(f"bayesian() takes an nn.Module, not {type(net).__name__}")
     _refuse_lifted(net)
-    if means not in _STARTS:
-        raise SettingError(f"means = {means!r}; {nearest(str(means), _STARTS)}")
+    if means not in STARTS:
+        raise SettingError(f"means = {means!r}; {nearest(str(means), STARTS)}")
     if prediction not in PREDICTIONS:
         raise SettingError(f"prediction = {prediction!r}; {nearest(str(prediction), PREDICTIONS)}")
     posterior_part = POSTERIORS.resolve(posterior)
@@ -69,10 +71,13 @@ def bayesian(
     if means == "prior":
         start = torch.empty_like(start).uniform_(-1, 1) * math.sqrt(3) * flat_prior.std_vector()
         start = start if flat_prior.centre is None else start + flat_prior.centre
-    elif not all_finite([start]):
+    elif means == "redrawn":  # the prior stays where it was laid out: all chains have one target
+        net = redrawn(net)
+        start = selection.layout.flatten(dict(net.named_parameters())).detach()
+    if not all_finite([start]):
         raise NetworkError("the network's weights hold NaN or inf; repair them, or start with means='prior'")
     state = posterior_part.build(selection.layout, flat_prior, start)
-    bare = _without_bayesian_parameters(net, selection)
+    bare = _without_bayesian_parameters(net, selection, parameters)
     return BayesianModule(bare, selection, flat_prior, state, posterior_part, chosen_estimator, prediction)
 
 
@@ -95,12 +100,14 @@ def _check_uniform(net: nn.Module, selection: Selection) -> None:
         raise NetworkError(f"the Bayesian parameters differ in dtype or device ({found}); bring them to one first")
 
 
-def _without_bayesian_parameters(net: nn.Module, selection: Selection) -> nn.Module:
+def _without_bayesian_parameters(
+    net: nn.Module, selection: Selection, given: dict[str, nn.Parameter]
+) -> nn.Module:  # fmt: skip
     """A copy of the network in which the Bayesian parameters are empty slots."""
     bare = copy.deepcopy(net)
     for site in selection.layout.sites:
         for name in site.names:
             module_name, _, local_name = name.rpartition(".")
             bare.get_submodule(module_name)._parameters[local_name] = None
-    keep_padding(bare, selection.layout, dict(net.named_parameters()))
+    keep_padding(bare, selection.layout, given)
     return bare

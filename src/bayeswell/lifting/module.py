@@ -17,7 +17,7 @@ from ..guards import guarded, together
 from ..layers import find_linear_layers, without_fused_attention
 from ..priors import FlatPrior, LearnedPrior
 from ..random import derived_generator
-from ..types import BANK, POINT, SAMPLED, Estimator, Inputs, Posterior, PosteriorPart, Step
+from ..types import BANK, POINT, SAMPLED, WITHOUT_CENTRE, Estimator, Inputs, Posterior, PosteriorPart, Step
 from .description import Description, Row
 from .dropout import DrawnDropout, draw_masks
 from .stacked import Stack, find_stack
@@ -157,9 +157,10 @@ class BayesianModule(nn.Module):
 
     def centre(self) -> dict[str, Tensor]:
         """The posterior's mean: tensors by name for ``call``."""
-        if BANK in self.posterior_part.provides:
+        if self.posterior_part.provides & WITHOUT_CENTRE:
+            kind = "a bank of networks" if BANK in self.posterior_part.provides else "several distributions"
             raise SettingError(
-                f"posterior '{self.posterior_part.name}' is a bank of networks, which has no centre to linearise at; "
+                f"posterior '{self.posterior_part.name}' is {kind}, which has no centre to linearise at; "
                 f"use prediction = '{SAMPLED}'"
             )
         return self.layout.unflatten(self.posterior.mean_vector())
@@ -177,9 +178,10 @@ class BayesianModule(nn.Module):
         It predicts as before, but for a bank of networks: those are drawn, as there is no centre to linearise at.
         """
         prediction = self.prediction
-        if BANK in part.provides and prediction != SAMPLED:
+        if part.provides & WITHOUT_CENTRE and prediction != SAMPLED:
             prediction = SAMPLED
-            note = f"the posterior has become a bank of {posterior.members} networks, which are drawn"
+            kind = f"a bank of {posterior.members} networks" if BANK in part.provides else "several distributions"
+            note = f"the posterior has become {kind}, which are drawn"
             warnings.warn(f"{note}; prediction = '{self.prediction}' is given up", BayeswellWarning, stacklevel=2)
         return self.with_parts(part, posterior, self.prior, estimator or self.estimator, prediction)
 

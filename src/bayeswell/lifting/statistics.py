@@ -11,6 +11,7 @@ Maddox et al. 2019, who weigh batches by their size, which differs for a short l
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -39,16 +40,26 @@ def reestimate(
     else, dropout among it, in evaluation mode. The model's buffers, modes and torch's generators are left as they
     were. A network without running statistics comes back as it is, without a pass.
     """
+    return {**tensors, **statistics_over(model, itertools.repeat(tensors), batches)}
+
+
+def statistics_over(
+    model: BayesianModel, networks: Iterable[Mapping[str, Tensor]], batches: Iterable[Inputs]
+) -> dict[str, Tensor]:
+    """The statistics by name, with the next of ``networks`` for every batch.
+
+    Of draws from one posterior this gives E_q[mean_c] and E_q[variance_c] in one pass: what training on draws leaves in
+    the running statistics, at the averaged posterior. Empty for a network without running statistics.
+    """
     layers = _layers(model.net)
     if not layers:
-        return dict(tensors)
+        return {}
     fresh = _fresh_statistics(layers)
-    network = {**tensors, **fresh}
     device = next(iter(fresh.values())).device
     count = 0
     with torch.no_grad(), replayable(None, device), _only_statistics(model.net, layers.values()):
-        for inputs in batches:
-            _run(model, network, inputs, count)
+        for tensors, inputs in zip(networks, batches, strict=False):
+            _run(model, {**tensors, **fresh}, inputs, count)
             count += 1
     if count == 0:
         raise DataError(
@@ -57,7 +68,7 @@ def reestimate(
     for name, tensor in fresh.items():
         if not all_finite([tensor]):
             raise NetworkError(f"the re-estimated statistics '{name}' hold NaN or inf: so do the network's activations")
-    return network
+    return fresh
 
 
 def _layers(net: nn.Module) -> dict[str, _BatchNorm]:

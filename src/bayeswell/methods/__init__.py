@@ -1,6 +1,7 @@
 """Methods: named choices of parts, and their assembly. The only room that sees all parts."""
 
 from .assembly import Assembly, assemble
+from .budget import within_budget
 from .method import Method
 from .named import METHODS, find_method, method_names
 from .registering import register
@@ -18,4 +19,5 @@ __all__ = [
     "method_names",
     "register",
     "resolve",
+    "within_budget",
 ]

@@ -14,7 +14,16 @@ from torch import Tensor, nn
 
 from ..composition import check_likelihood
 from ..errors import BayeswellWarning, SettingError, nearest
-from ..lifting import BayesianModule, Trained, Where, bayesian, continued, with_drawn_dropout
+from ..lifting import (
+    BayesianModule,
+    Trained,
+    Where,
+    bayesian,
+    continued,
+    looks_trained,
+    put_in_dropout,
+    with_drawn_dropout,
+)
 from ..likelihoods import LIKELIHOODS
 from ..objectives import ELBO
 from ..optimizers import (
@@ -28,7 +37,7 @@ from ..optimizers import (
     std_convergence_warning,
 )
 from ..types import Collector, KLWeight, Objective, PostHocPart, Progress, Rate, Stepper
-from .method import Method
+from .method import DISPERSED, OWN_DROPOUT, Method
 from .resolved import ResolvedMethod, resolve
 from .tempering import SETTLED, Tempering, scale_prior
 
@@ -74,11 +83,17 @@ class Assembly:
         if self.alternating is not None:
             hold_inactive(self.optimizer, self.alternating.active(epoch))
 
-    def after_epoch(self, metrics: Mapping[str, float], done: float, scores: Mapping[str, float]) -> None:
-        """Let each plateau look at its metric, and the temperature at the fit; ``done`` is the share of training."""
+    def after_epoch(self, metrics: Mapping[str, float], epoch: int, done: float, scores: Mapping[str, float]) -> None:
+        """Let each plateau whose group has not rested look at its metric, and the temperature at the fit.
+
+        ``epoch`` is the one that has ended, ``done`` the share of training.
+        """
         if self.tempering is not None:
             self.tempering.after_epoch(done, metrics["nll"], scores)
+        resting = frozenset[str]() if self.alternating is None else self.alternating.resting(epoch)
         for name, plateau in self.plateaus.items():
+            if name in resting:
+                continue
             value = metrics[plateau.metric]
             self.plateau_states[name] = plateau.update(self._plateau_state(name), value)
 
@@ -119,15 +134,17 @@ def assemble(
     epochs: int,
     where: Where = "all",
     generator: torch.Generator,
+    member: int = 0,
 ) -> Assembly:
     """Build every part of a run of ``epochs`` epochs of ``batches`` batches.
 
-    A network is lifted; a trained model goes on from where it is (``lifting.continued``).
+    ``member`` counts the runs of one method from 0; starts that are drawn come from torch's global stream. A network is
+    lifted; a trained model goes on from where it is (``lifting.continued``).
     """
     parts = method if isinstance(method, ResolvedMethod) else resolve(method)
     total_steps = epochs * batches
     chosen, stepper = parts.method, parts.stepper.planned(total_steps)
-    model = _lifted(parts, net, where)
+    model = _lifted(parts, net, where, member)
     if parts.tempers_itself:
         scale_prior(model.prior, parts.first_temperature)
     # A copy: what is learned of the noise belongs to this run, not to the object that was given.
@@ -156,6 +173,10 @@ def assemble(
         "total_steps": total_steps,
         "prior": model.prior,
     }
+    collector = None if parts.collector is None else parts.collector.build(model, total_steps, batches)
+    require_offered = getattr(collector, "require_offered", None)
+    if stepper.samples and require_offered is not None:
+        require_offered(lambda step: stepper.sampling(Progress(step, total_steps, step % batches, batches)))
     optimizer = stepper.build(groups, **{name: context[name] for name in stepper.wants})
     return Assembly(
         method=chosen,
@@ -163,7 +184,7 @@ def assemble(
         objective=elbo if parts.sharpness is None else parts.sharpness.wrap(elbo),
         likelihood=elbo.likelihood,
         optimizer=optimizer,
-        collector=None if parts.collector is None else parts.collector.build(model, total_steps, batches),
+        collector=collector,
         post_hoc=parts.post_hoc,
         rate=parts.rate,
         plateaus=dict(parts.plateaus),
@@ -182,10 +203,11 @@ def _tempering(
         return None
     until = 1.0 if parts.collector is None else SETTLED
     in_objective = not parts.stepper.handles_divergence
-    return Tempering(elbo, model.prior, optimizer, in_objective=in_objective, until=until)
+    dropout = [] if parts.method.dropout != OWN_DROPOUT else put_in_dropout(model.net)
+    return Tempering(elbo, model.prior, optimizer, dropout, in_objective=in_objective, until=until)
 
 
-def _lifted(parts: ResolvedMethod, net: nn.Module | Trained, where: Where) -> BayesianModule:
+def _lifted(parts: ResolvedMethod, net: nn.Module | Trained, where: Where, member: int) -> BayesianModule:
     chosen = parts.method
     if isinstance(net, Trained):
         return continued(net, parts.posterior, parts.prior, parts.estimator, chosen.prediction)
@@ -196,9 +218,25 @@ def _lifted(parts: ResolvedMethod, net: nn.Module | Trained, where: Where) -> Ba
         parts.prior,
         parts.estimator,
         where,
-        means=chosen.means,
+        means=_start(chosen, net, member),
         prediction=chosen.prediction,
     )
+
+
+def _start(method: Method, net: nn.Module, member: int) -> str:
+    """Of this member; say once if others than the first lose what the given weights have learned."""
+    if method.means != DISPERSED:
+        return method.means
+    ratio = looks_trained(net) if member == 1 else None
+    if ratio is not None:
+        warnings.warn(
+            f"method '{method.name}': the network's weights look trained (the largest singular values of its matrices "
+            f"are {ratio:.2g} times those of the same numbers shuffled), but only the first of {method.members} "
+            "members starts from them; means='network' lets all do so",
+            BayeswellWarning,
+            stacklevel=6,
+        )
+    return "network" if member == 0 else "redrawn"
 
 
 def _groups(method: Method, model: BayesianModule, elbo: ELBO, stepper: Stepper) -> list[dict[str, Any]]:

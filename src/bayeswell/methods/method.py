@@ -11,12 +11,19 @@ from typing import Any
 from ..errors import SettingError, nearest, require_count
 from ..estimators import ESTIMATORS
 from ..gradients import Sharpness
+from ..lifting import STARTS
 from ..registry import label_of
 from ..types import PREDICTIONS, SAMPLED
+from .steppers import find_stepper
 from .tempering import AUTO
 
+OWN_DROPOUT = "own"
 Choice = Any
 """A part by name, as ``{"name": ..., setting: value}``, or as any object that its axis takes."""
+
+
+DISPERSED = "dispersed"
+"""The start that differs from member to member; the others are ``bayesian``'s."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,12 @@ class Method:
     many epochs each. ``dropout`` makes dropout drawable: with the network's own p ("own"), or another. ``prediction``
     is what a prediction averages over draws: networks ("sampled"), or the network to first order around the
     posterior's mean ("linearised").
+
+    ``means`` says where the ``members`` start: the first at the given network's weights and each further one at new
+    ones from the network's own initialisation ("dispersed": ensembles live on that spread, and chains that have not
+    mixed can be told by it), or all of them as ``bayesian`` has it: "redrawn", "prior", or "network", which keeps
+    weights that were trained before. ``budget`` is how many times ordinary training all members together may cost:
+    ``fit`` takes as many as it pays for ("auto": by how long the run is).
     """
 
     name: str
@@ -53,19 +66,27 @@ class Method:
     post_hoc: Choice | None = None
     dropout: float | str | None = None
     members: int = 1
-    means: str = "network"
+    budget: float | str | None = None
+    means: str = DISPERSED
     prediction: str = SAMPLED
 
     def __post_init__(self) -> None:
         require_count(self.name, "members", self.members)
+        number = isinstance(self.budget, int | float) and not isinstance(self.budget, bool)
+        if not (self.budget is None or self.budget == AUTO or (number and float(self.budget) > 0)):
+            raise SettingError(
+                f"{self.name}: budget = {self.budget!r}; give how many times ordinary training, or '{AUTO}'"
+            )
         if isinstance(self.temperature, str) and self.temperature != AUTO:
             raise SettingError(f"{self.name}: temperature = {self.temperature!r}; give a number, or '{AUTO}'")
         if not self.std_multiplier > 0:
             raise SettingError(f"{self.name}: std_multiplier = {self.std_multiplier!r}; it must be above 0")
-        if isinstance(self.dropout, str) and self.dropout != "own":
+        if isinstance(self.dropout, str) and self.dropout != OWN_DROPOUT:
             raise SettingError(f"{self.name}: dropout = {self.dropout!r}; give a number in [0, 1), or 'own'")
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise SettingError(f"{self.name}: clip_norm = {self.clip_norm!r}; it must be above 0")
+        if self.means not in (DISPERSED, *STARTS):
+            raise SettingError(f"{self.name}: means = {self.means!r}; {nearest(str(self.means), (DISPERSED, *STARTS))}")
         if self.prediction not in PREDICTIONS:
             raise SettingError(
                 f"{self.name}: prediction = {self.prediction!r}; {nearest(str(self.prediction), PREDICTIONS)}"
@@ -82,18 +103,27 @@ class Method:
 
         ``lr=1e-3`` changes the learning rate of the method's own stepper, and a mapping without a name
         (``stepper={"lr": 1e-3}``, ``posterior={"rank": 3}``) the settings of the part that is there.
+
+        A stepper that is named without a rate keeps the method's own where that means the same: the stepper is the same
+        one, or both bound their steps by the rate (Adam and its kin). Where the rate means something else (SGD's and
+        a sampler's scale with the gradient, IVON's with the curvature) the new one has its own default: of Adam's kin
+        the rate that fits the run.
         """
         settings = dict(settings)
         if "lr" in settings:
             rate = {"lr": settings.pop("lr")}
             stepper = settings.get("stepper", rate)
             settings["stepper"] = _with_settings("stepper", stepper, rate) if stepper is not rate else rate
+        if "members" in settings:  # so many, whatever they cost
+            settings.setdefault("budget", None)
         allowed = {"name", "summary", "paper", *self.settings()}
         for key, value in settings.items():
             if key not in allowed:
                 raise SettingError(f"method '{self.name}' has no setting '{key}'; {nearest(key, self.settings())}")
             if key in _PARTS and isinstance(value, Mapping) and "name" not in value:
                 settings[key] = _with_settings(key, getattr(self, key), value)
+        if "stepper" in settings:
+            settings["stepper"] = _with_rate(settings["stepper"], self.stepper)
         return dataclasses.replace(self, **settings)
 
     @property
@@ -129,6 +159,17 @@ def known_settings(owner: str, kind: Any, settings: Mapping[str, Any]) -> dict[s
 
 _PARTS = frozenset({"posterior", "estimator", "divergence", "kl_weight", "stepper", "rate", "collector", "post_hoc"})
 """Fields that hold one part: settings alone change the one that is there. (A nameless mapping of priors is by name.)"""
+
+
+def _with_rate(choice: Choice, own: Choice) -> Choice:
+    """A stepper that is named without a rate, with the one that ``changed`` promises."""
+    named = {"name": choice} if isinstance(choice, str) else choice
+    if not isinstance(named, Mapping) or "lr" in named:
+        return choice
+    wanted, before = find_stepper(named), find_stepper(own)
+    if wanted.name == before.name or (wanted.step_bound is not None and before.step_bound is not None):
+        return choice if before.lr is None else {**named, "lr": before.lr}
+    return choice
 
 
 def _with_settings(axis: str, part: Choice, settings: Mapping[str, Any]) -> Choice:

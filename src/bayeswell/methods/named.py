@@ -8,10 +8,19 @@ from ..registry import label_of
 from ..types import FACTORISED, LINEARISED
 from .method import Method
 from .resolved import resolve
+from .tempering import AUTO
 
 _SGD = {"name": "sgd", "lr": 0.05, "momentum": 0.9}
 
 _TABLE = (
+    Method(
+        "auto",
+        "what to take without a reason for another: averaged mean-field posteriors, as many as the length allows",
+        "Hyperparameters Weight Averaging (HWA); Lakshminarayanan et al. 2017",
+        collector="hwa",
+        rate={"name": "cosine", "final": 0.1},
+        budget=AUTO,
+    ),
     Method("map", "one weight vector, the prior as weight decay", "MacKay 1992", "delta"),
     Method("bbb", "mean-field variational inference, a weight draw a batch", "Blundell et al. 2015"),
     Method("sgvb", "another name for bbb", "Kingma & Welling 2014"),
@@ -46,8 +55,6 @@ _TABLE = (
         "variational Laplace with its penalty in every fourth step, four times as strong",
         "Unlu & Aitchison 2021",
         estimator={"name": "variational_laplace", "every": 4},
-        # Rare, strong penalties make Adam's second moments larger, up to four times, and so its steps half as long.
-        stepper={"name": "adam", "lr": 6e-3},
         prediction=LINEARISED,
     ),
     Method(
@@ -76,7 +83,7 @@ _TABLE = (
     Method("mc-dropout", "dropout kept on: each draw is a set of masks", "Gal & Ghahramani 2016", "delta",
            dropout="own"),
     Method("deep-ensemble", "independently trained networks", "Lakshminarayanan et al. 2017", "delta",
-           members=5, means="prior"),
+           members=5),
     Method("laplace", "a Gaussian at the optimum from the curvature there", "MacKay 1992; Ritter et al. 2018", "delta",
            post_hoc="laplace", prediction=LINEARISED),
     Method("ivon", "natural-gradient mean-field at the cost of Adam", "Shen et al. 2024",

@@ -33,7 +33,7 @@ from ..types import (
     Rate,
     Stepper,
 )
-from .method import Method, known_settings
+from .method import OWN_DROPOUT, Method, known_settings
 from .steppers import find_stepper
 from .tempering import AUTO, COLD_START, PRIOR_WEIGHT
 
@@ -75,7 +75,8 @@ class ResolvedMethod:
     @property
     def tempers_itself(self) -> bool:
         """Whether the temperature follows from the fit: for whatever has a spread that depends on it."""
-        spread = POINT not in self.posterior.provides or self.stepper.samples or self.post_hoc is not None
+        point = POINT in self.posterior.provides
+        spread = not point or self.stepper.samples or self.post_hoc is not None or self.method.dropout == OWN_DROPOUT
         return self.method.temperature == AUTO and spread
 
     @property
@@ -171,6 +172,12 @@ def _check_end(method: ResolvedMethod) -> None:
                 f"collector '{collector.name}' needs a posterior with '{need}', which '{posterior.name}' is not; use "
                 f"posterior '{'delta' if need == POINT else 'mean_field'}'"
             )
+    cycles = getattr(collector, "cycles", None)
+    if collector is not None and cycles is not None and getattr(method.rate, "cycles", cycles) != cycles:
+        raise CompositionError(
+            f"collector '{collector.name}' looks at the ends of {cycles} cycles, but rate '{method.rate.name}' has "
+            f"{getattr(method.rate, 'cycles', None)}; give both the same number"
+        )
     if post_hoc is not None and POINT not in posterior.provides:
         raise CompositionError(
             f"post_hoc '{post_hoc.name}' starts from one weight vector, but posterior '{posterior.name}' is a "

@@ -56,7 +56,7 @@ def parameter_groups(
 
 def _shape_parameters(posterior: Posterior) -> list[Tensor]:
     """Every parameter of q but its mean."""
-    return [value for name, value in posterior.named_parameters() if name != "mean"]
+    return [value for name, value in posterior.named_parameters() if name.rpartition(".")[2] != "mean"]
 
 
 def set_rates(optimizer: Optimizer, factors: float | Mapping[str, float]) -> None:
@@ -73,7 +73,8 @@ def set_rates(optimizer: Optimizer, factors: float | Mapping[str, float]) -> Non
 class Alternating:
     """Means for some epochs with the stds held, then stds for as many with the means held, and so on.
 
-    Book's thesis, section 5.4. ``active`` says whose turn it is; ``hold_inactive`` carries it out.
+    Book's thesis, section 5.4. ``active`` says whose turn it is; ``hold_inactive`` carries it out. A likelihood's
+    learned noise is neither, and moves in all epochs.
     """
 
     epochs: int = 1
@@ -85,12 +86,16 @@ class Alternating:
         require_count(self.name, "epochs", self.epochs)
 
     def active(self, epoch: int) -> frozenset[str]:
-        """The groups that move in this epoch, counted from 0."""
+        """Which of the two groups moves in this epoch, counted from 0."""
         return frozenset({MEANS if (epoch // self.epochs) % 2 == 0 else STDS})
+
+    def resting(self, epoch: int) -> frozenset[str]:
+        """The other one."""
+        return frozenset({MEANS, STDS}) - self.active(epoch)
 
 
 def hold_inactive(optimizer: Optimizer, active: Collection[str]) -> None:
-    """Drop the gradients of all groups but these; call it between ``backward`` and ``step``.
+    """Drop the gradients of all groups but these and "noise"; call it between ``backward`` and ``step``.
 
     An optimizer leaves a parameter without gradient alone, with its moments and step count: so a group that is held
     goes on later exactly where it was. (Setting its lr to 0 would let the moments run on; ``requires_grad`` would
@@ -98,7 +103,7 @@ def hold_inactive(optimizer: Optimizer, active: Collection[str]) -> None:
     """
     _require_names(optimizer, active)
     for group in optimizer.param_groups:
-        if group.get("name") not in active:
+        if group.get("name") not in {*active, NOISE}:
             for parameter in group["params"]:
                 parameter.grad = None
 

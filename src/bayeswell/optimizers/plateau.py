@@ -39,7 +39,8 @@ class Plateau:
     for positive values; torch's best (1 - threshold) would call a slightly worse negative value an improvement).
     After a fall the count begins again; the best value stays. The factor never goes below ``minimum``.
 
-    State is explicit: ``state = plateau.update(state, value)`` once an epoch, beginning with ``PlateauState()``.
+    State is explicit: ``state = plateau.update(state, value)`` once an epoch, beginning with ``PlateauState()``. Epochs
+    in which the group rests (``Alternating``) say nothing about its rate: leave them out, as ``fit`` does.
     """
 
     metric: str

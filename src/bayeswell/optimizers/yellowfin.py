@@ -293,6 +293,7 @@ class YellowFin(Stepper):
 
     name: ClassVar[str] = "yellowfin"
     paper: ClassVar[str] = "Zhang & Mitliagkas 2017; Book 2020, appendix C"
+    tunes_rate: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check(vars(self))

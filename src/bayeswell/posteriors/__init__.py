@@ -9,10 +9,11 @@ from .k_tied import KTied
 from .low_rank import LowRank, LowRankPosterior
 from .matrix_normal import MatrixNormal, MatrixNormalPosterior
 from .mean_field import MeanField, MeanFieldPosterior
+from .mixture import Mixture, MixturePosterior
 
 POSTERIORS: Registry[PosteriorPart] = Registry(
     "posterior",
-    *(Delta, MeanField, KTied, LowRank, MatrixNormal, Full, Empirical),
+    *(Delta, MeanField, KTied, LowRank, MatrixNormal, Full, Empirical, Mixture),
     requires=("build", "provides"),
     protocol=PosteriorPart,
 )
@@ -32,5 +33,7 @@ __all__ = [
     "MatrixNormalPosterior",
     "MeanField",
     "MeanFieldPosterior",
+    "Mixture",
+    "MixturePosterior",
     "cholesky_parameters",
 ]

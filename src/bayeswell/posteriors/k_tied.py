@@ -228,6 +228,13 @@ class KTied:
     def build(self, layout: Layout, prior: Prior, means: Tensor) -> Posterior:
         """Trainable state over the layout."""
         chosen = [s for s in layout.sites if s.matrix_shape is not None and s.fits(self.tie)]
+        if not chosen and self.tie == "*":
+            warnings.warn(
+                "k_tied: the network has no weight matrix to tie; all stds are mean-field",
+                BayeswellWarning,
+                stacklevel=2,
+            )
+            return MeanFieldPosterior(layout, means, initial_std_vector(self.initial_std, prior))
         if not chosen:
             raise SettingError(
                 f"k_tied: tie = {self.tie!r} fits no weight matrix; the network has: "

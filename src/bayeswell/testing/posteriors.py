@@ -160,7 +160,7 @@ def gradients_reach_every_parameter(case: Case) -> None:
     parameters = dict(case.posterior.named_parameters())
     if not parameters:
         raise Omitted("it has no parameters: it is not trained itself")
-    weights = case.posterior.sample(case.noise(3))
+    weights = case.posterior.sample(case.noise(20))  # enough for each component of a mixture
     loss = (weights * normal(*weights.shape, seed=8)).sum()
     gradients = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True, allow_unused=True)
     for name, gradient in zip(parameters, gradients, strict=True):

@@ -13,12 +13,12 @@ from torch import nn
 
 from ..errors import CompositionError, SettingError
 from ..lifting import BayesianModule, DrawnDropout, Saved, Trained, Where, uncalibrated
-from ..methods import Method, ResolvedMethod, find_method, resolve
+from ..methods import Method, ResolvedMethod, find_method, resolve, within_budget
 from ..priors import is_posterior
 from .data import Batches
 from .run import Run
 
-USUAL_METHOD, USUAL_LIKELIHOOD = "bbb", "categorical"
+USUAL_METHOD, USUAL_LIKELIHOOD = "auto", "categorical"
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,11 @@ class Beginning:
     def method(self) -> Method:
         """The method that was asked for."""
         return self.parts.method
+
+    def within_budget(self, examples_met: int) -> tuple[Beginning, str]:
+        """With the members that the method's budget pays for, and a line on them."""
+        chosen, note = within_budget(self.method, examples_met)
+        return (dataclasses.replace(self, parts=resolve(chosen)), note) if note else (self, "")
 
     def on(self, device: torch.device) -> nn.Module | Trained:
         """The network, or the trained model, on a device; a copy where it has to move."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..lifting import BayesianModule
-from ..lifting.statistics import has_statistics, reestimate
+from ..lifting.statistics import has_statistics, reestimate, statistics_over
 from ..posteriors import Empirical, EmpiricalPosterior
 from ..random import derive_seed, make_generator
 from ..types import BANK, POINT, Collector, Inputs
@@ -34,7 +34,10 @@ def final_model(run: Run) -> BayesianModule:
     _average_the_rest(ended, assembly.collector)
     if not has_statistics(model.net) or BANK in ended.posterior_part.provides:
         return ended
-    return _with_statistics(ended, run, generator)
+    if POINT in model.posterior_part.provides:
+        return _with_statistics(ended, run, generator)
+    _restore_statistics(ended, run, generator)
+    return ended
 
 
 def _one_pass(run: Run) -> Iterator[tuple[Inputs, Tensor]]:
@@ -49,6 +52,18 @@ def _average_the_rest(model: BayesianModule, collector: Collector) -> None:
     with torch.no_grad():
         for name, value in averages.items():
             model.net.get_parameter(name).copy_(value)
+
+
+def _restore_statistics(model: BayesianModule, run: Run, generator: torch.Generator) -> None:
+    """A posterior that was trained by draws stays one: one pass, with a draw for every batch as in training.
+
+    (A Gaussian around the path of single networks, SWAG, has draws that no BatchNorm layer has met: each gets its own.)
+    """
+    batches = (inputs for inputs, _ in _one_pass(run))
+    found = statistics_over(model, model.posterior.draws(run.batches.count, generator), batches)
+    with torch.no_grad():
+        for name, value in found.items():
+            model.net.get_buffer(name).copy_(value)
 
 
 def _with_statistics(model: BayesianModule, run: Run, generator: torch.Generator) -> BayesianModule:

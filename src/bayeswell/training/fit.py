@@ -6,6 +6,7 @@ import copy
 import inspect
 import math
 import os
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -101,7 +102,7 @@ def fit(
             brings back, a lifted model): then training goes on, see below.
         data: ``(inputs, targets)`` as tensors or numpy arrays, a Dataset or a DataLoader; a third part says how often
             each example counts (a weight of 2: the example met twice).
-        method: a name (``find_method``), or a ``Method``; None: "bbb", or the result's own.
+        method: a name (``find_method``), or a ``Method``; None: "auto", or the result's own.
         likelihood: a name, ``{"name": ..., setting: value}``, an object with an ``nll``, or a function of the outputs
             that returns a torch distribution; None: "categorical", or the result's own.
         epochs: passes over the data; of a result that goes on, further ones.
@@ -154,9 +155,12 @@ def fit(
         how: dict[str, Any] = {"validation": validation, "folder": folder, "seed": seed}
         return calibrated_fit(again, data, calibrate, **how, resume=resume, dtype=_dtype(net))
     start = beginning(net, method, likelihood, settings, where)
-    chosen, likelihood, dtype = start.method, start.likelihood, dtype_of(start.module)
+    dtype = dtype_of(start.module)
     batches = as_batches(data, batch_size, dtype, augment)
-    start = start.with_data(batches)
+    start, note = start.with_data(batches).within_budget(batches.examples * epochs)
+    chosen, likelihood = start.method, start.likelihood
+    if note and progress is not False:
+        sys.stderr.write(f"{note}\n")
     validate, best = _validation(chosen, validation, early_stopping, dtype)
     where_to = Devices(devices=devices) if isinstance(devices, int) else devices
     engine = Engine(where_to)
@@ -230,7 +234,7 @@ class _Plan:
         assembly = assemble(
             self.start.parts, self.start.on(self.engine.device), self.start.likelihood,
             dataset_size=self.batches.examples, batches=self.batches.count, epochs=self.epochs, where=self.where,
-            generator=streams.stepper,
+            generator=streams.stepper, member=member,
         )  # fmt: skip
         streams.part()
         return Run(
@@ -271,7 +275,7 @@ def _fit_members(
             model = final_model(run)
         if method.members > 1:
             generator = make_generator(derive_seed(seed, "gather", member), plan.engine.device)
-            finished.append(contribution(model, run.assembly.likelihood, history, generator))
+            finished.append(contribution(model, run.assembly.likelihood, history, method.members, generator))
             left.append(finished[-1].state_dict())
     assert model is not None
     assert run is not None

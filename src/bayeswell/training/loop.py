@@ -50,7 +50,7 @@ def train(run: Run, validate: Validation | None = None) -> History:
         held_out = {} if validate is None else run.engine.first(validate(model, assembly.likelihood))
         record = run.close_epoch(held_out)
         metrics = {"total": record.total, "nll": record.nll, "kl": record.kl}
-        assembly.after_epoch(metrics, run.epoch / run.epochs, record.scores)
+        assembly.after_epoch(metrics, record.epoch, run.epoch / run.epochs, record.scores)
         for callback in run.callbacks:
             callback.after_epoch(run, record)
         run.agree()

@@ -102,7 +102,7 @@ def rate_range(
     likelihood: Any = "categorical",
     *,
     lowest: float = 1e-5,
-    highest: float = 1.0,
+    highest: float | None = None,
     steps: int = 100,
     batch_size: int | None = None,
     seed: int = 0,
@@ -112,15 +112,25 @@ def rate_range(
 ) -> RateRange:
     """Train for ``steps`` steps while the rate grows geometrically from ``lowest`` to ``highest`` (Smith 2017).
 
+    ``highest`` None is 1, or a hundred times the method's own rate where that is more: rates of IVON, whose steps are
+    in units of its first curvature, and of samplers reach above 1. An optimizer that tunes its rate itself is refused.
+
     The objective is smoothed by a debiased moving average; the test ends when it has risen to four times the range it
     fell through, or is no longer finite. The network is copied, not changed. Collectors, plateaus and
     alternation of the method are left out; ``devices`` as in ``fit``.
     """
     require_count("rate_range", "steps", steps)
+    chosen = find_method(method).changed(**settings)
+    stepper = resolve(chosen).stepper
+    if getattr(stepper, "tunes_rate", False):
+        raise SettingError(
+            f"rate_range: optimizer '{stepper.name}' tunes its rate itself, its lr is the first step's alone: there is "
+            "none to find; train with it as it is (a rate schedule scales what it finds), or use another stepper"
+        )
+    highest = max(1.0, 100 * (stepper.lr or 0.0)) if highest is None else highest
     if not 0 < lowest < highest < math.inf:
         raise SettingError(f"rate_range: lowest = {lowest!r}, highest = {highest!r}; need 0 < lowest < highest")
-    chosen = find_method(method).changed(**settings)
-    collector = "bank" if resolve(chosen).stepper.samples else None
+    collector = "bank" if stepper.samples else None
     plain = {"rate": "constant", "plateau": None, "alternate": None, "post_hoc": None, "members": 1}
     chosen = chosen.changed(**plain, collector=collector)
     batches = as_batches(data, batch_size, dtype_of(net))
@@ -140,8 +150,9 @@ def rate_range(
         growing = _Growing(lowest, highest, steps, assembly.optimizer.param_groups[0]["base_lr"])
         watch = _Watch(growing)
         # A sampler asks for a collector, but no draw of this run is kept.
-        fixed = {"tempering": None, "fixed_temperature": assembly.temperature}
-        assembly = dataclasses.replace(assembly, rate=growing, collector=None, **fixed)
+        assembly = dataclasses.replace(
+            assembly, rate=growing, collector=None, tempering=None, fixed_temperature=assembly.temperature
+        )
         run = Run(assembly, batches, epochs, streams, engine, [watch])
         try:
             with engine.watched():

@@ -9,7 +9,20 @@ from .model import BayesianModel, Estimator, LinearLayer, Objective, PosteriorPa
 from .parts import Collector, CollectorPart, Divergence, KLWeight, ParamGroups, PostHocPart, PriorPart, Rate, Stepper
 from .posterior import Posterior, Prior
 from .records import ExpectedNLL, Inputs, Progress, Step, Terms
-from .words import BANK, ENTROPY, FACTORISED, LINEARISED, LOG_PROB, LOG_STD, POINT, PREDICTIONS, SAMPLED, WEIGHT_SAMPLE
+from .words import (
+    BANK,
+    ENTROPY,
+    FACTORISED,
+    LINEARISED,
+    LOG_PROB,
+    LOG_STD,
+    MIXTURE,
+    POINT,
+    PREDICTIONS,
+    SAMPLED,
+    WEIGHT_SAMPLE,
+    WITHOUT_CENTRE,
+)
 
 __all__ = [
     "BANK",
@@ -19,11 +32,13 @@ __all__ = [
     "LOGITS",
     "LOG_PROB",
     "LOG_STD",
+    "MIXTURE",
     "NOISE",
     "POINT",
     "PREDICTIONS",
     "SAMPLED",
     "WEIGHT_SAMPLE",
+    "WITHOUT_CENTRE",
     "BayesianModel",
     "Calibration",
     "ClassLikelihood",

@@ -90,8 +90,8 @@ class Stepper(Protocol):
     keyword). ``samples``: its iterates are draws from the posterior, so it moves points and needs a collector; groups
     of parameters without a posterior then carry ``noise`` False, and are moved without noise.
     ``handles_divergence``: the prior's and the entropy's part of the objective are in its update (IVON), so the
-    objective is the NLL alone. ``step_bound``: how far one step moves a number at most, in learning rates; None if
-    that depends on the gradient.
+    objective is the NLL alone. ``tunes_rate``: after the first step it finds its rate itself (YellowFin).
+    ``step_bound``: how far one step moves a number at most, in learning rates; None if that depends on the gradient.
     """
 
     name: ClassVar[str]
@@ -99,6 +99,7 @@ class Stepper(Protocol):
     wants: ClassVar[frozenset[str]] = frozenset()
     samples: ClassVar[bool] = False
     handles_divergence: ClassVar[bool] = False
+    tunes_rate: ClassVar[bool] = False
     step_bound: ClassVar[float | None] = None
 
     @property

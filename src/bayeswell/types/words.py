@@ -10,6 +10,9 @@ ENTROPY = "entropy"  # the entropy of q has a closed form
 POINT = "point"  # q is one weight vector: no entropy, any log p(w) is exact
 LOG_STD = "log_std"  # the trainable state is one mean and one log std for each weight
 BANK = "bank"  # q is a number of networks, each drawn with equal chance: it has no centre
+MIXTURE = "mixture"  # q is several distributions, each drawn from equally often: it has no centre either
+
+WITHOUT_CENTRE = frozenset({BANK, MIXTURE})
 
 # What a prediction averages over draws.
 SAMPLED = "sampled"  # networks: the outputs of each drawn weight vector

@@ -28,7 +28,7 @@ from ...predictive.predictor import Predictor
 from ...random import derive_seed, make_generator
 from ...training import batch_count
 from ...training.streams import Streams
-from ...types import BANK, LOG_PROB
+from ...types import LOG_PROB, WITHOUT_CENTRE
 from ..evaluating import BATCH
 from ..experiment import Experiment
 from ..problem import load_problem
@@ -56,8 +56,8 @@ def posterior_records(
     large = weights > LARGE and not full
 
     def around() -> dict[str, Tensor] | None:
-        """A bank of networks has no centre: its first network stands for it."""
-        return model.draw(make_generator(0)) if BANK in model.posterior_part.provides else None
+        """A bank of networks, or a mixture, has no centre: its first network stands for it."""
+        return model.draw(make_generator(0)) if model.posterior_part.provides & WITHOUT_CENTRE else None
 
     def affordable(measure: Measure) -> Measure:
         return (lambda: _too_large(weights)) if large else measure

@@ -1,0 +1,87 @@
+"""What decides a method's results: its settings with all defaults, and the rules that stand in code in their place.
+
+A rate that fits the run's length is asked for at some lengths. Of a temperature that is found along training, of
+samplers that fit their steps, and of what happens at the end (collector, post-hoc part), the code itself counts,
+without comments and docstrings. Code that all methods share does not: for that there is ``--again``.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import json
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import bayeswell
+from bayeswell.methods import METHODS, Method, find_method, resolve
+from bayeswell.priors import PRIORS
+from bayeswell.training.settings import described
+
+from . import peers
+
+AUTO = "auto"
+_PACKAGE = Path(bayeswell.__file__).parent
+_LENGTHS = (100, 1_000, 10_000)
+"""Steps at which a rate that fits the run's length is asked for."""
+
+
+@cache
+def checksum(method: str) -> str:
+    """Another one if another result has to be expected. Names and texts do not count."""
+    if method.startswith(peers.PREFIX):
+        return sha(peers.version(method))
+    chosen = find_method(method)
+    if method == AUTO:  # it may choose any of them
+        return sha([described(chosen), *(checksum(name) for name in METHODS if name != AUTO)])
+    return sha([_settings(chosen), _rules(chosen)])
+
+
+def sha(value: Any) -> str:
+    """Twelve letters for any plain data."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+def _settings(method: Method) -> dict[str, Any]:
+    """Every part with the settings that it has by default."""
+    parts = described(resolve(method))
+    assert isinstance(parts, dict)
+    own = parts.pop("method")
+    assert isinstance(own, dict)
+    del parts["name"]
+    if isinstance(parts["prior"], str):
+        parts["prior"] = described(PRIORS.resolve(parts["prior"]))
+    return {**parts, "method": {key: value for key, value in own.items() if key not in {"name", "summary", "paper"}}}
+
+
+def _rules(method: Method) -> list[Any]:
+    parts = resolve(method)
+    planned = getattr(parts.stepper, "planned", None)
+    found: list[Any] = [described(planned(steps)) for steps in _LENGTHS] if planned is not None else []
+    files: list[Path] = []
+    if method.temperature == AUTO:
+        files += [_PACKAGE / "methods" / "tempering.py"]
+    if parts.stepper.samples:
+        files += sorted((_PACKAGE / "samplers").glob("*.py"))
+    files += [Path(inspect.getfile(type(part))) for part in (parts.collector, parts.post_hoc) if part is not None]
+    return [*found, code_of(path for path in files if path.exists())]
+
+
+def code_of(files: Iterable[Path]) -> list[str]:
+    """What files do: their code without comments, layout and docstrings."""
+    return [sha(ast.dump(_without_texts(ast.parse(path.read_text(encoding="utf-8"))))) for path in files]
+
+
+def _without_texts(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [one for one in body if not _is_text(one)]  # type: ignore[attr-defined]
+    return tree
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

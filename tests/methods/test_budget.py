@@ -1,0 +1,58 @@
+"""How many members a budget pays for, and `fit` without a method."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import bayeswell as bw
+from bayeswell.methods import find_method, within_budget
+
+pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.BayeswellWarning")
+
+
+def data(count: int = 60) -> tuple[Tensor, Tensor]:
+    x = torch.randn(count, 3, generator=bw.make_generator(1))
+    return x, (x[:, 0] > 0).long()
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
+
+
+@pytest.mark.parametrize(("met", "members"), [(1, 5), (249_999, 5), (250_000, 2), (4_999_999, 2), (5_000_000, 1)])
+def test_without_a_budget_the_length_of_a_run_decides(met: int, members: int) -> None:
+    chosen, note = within_budget(find_method("auto"), met)
+    assert chosen.members == members
+    assert f"{members}x the cost" in note
+    assert f"{met:,} examples met" in note
+
+
+@pytest.mark.parametrize(
+    ("method", "budget", "members"), [("map", 2.9, 2), ("flipout", 5, 2), ("f-bbb", 2, 1), ("auto", 3, 3)]
+)
+def test_a_budget_is_honoured(method: str, budget: float, members: int) -> None:
+    """flipout's step costs twice an ordinary one, and so does one with sharpness."""
+    chosen, _ = within_budget(find_method(method).changed(budget=budget), 10**9)
+    assert chosen.members == members
+    assert chosen.cost / 3 <= budget
+
+
+def test_a_budget_that_pays_for_none_is_refused() -> None:
+    with pytest.raises(bw.SettingError, match="budget = 1 times ordinary training, but one member costs 2"):
+        bw.fit(net(), data(), "flipout", budget=1)
+    with pytest.raises(bw.SettingError, match="budget = 'much'; give how many times"):
+        bw.fit(net(), data(), budget="much")
+
+
+def test_fit_without_a_method_says_what_it_took(capsys: pytest.CaptureFixture[str]) -> None:
+    result = bw.fit(net(), data(), epochs=4)
+    assert (result.method.name, result.method.members) == ("auto", 5)
+    assert capsys.readouterr().err == (
+        "auto: 5 members, 5x the cost of ordinary training (a short run: 240 examples met; budget=... sets another)\n"
+    )
+    assert len(result.histories) == 5
+    assert bw.fit(net(), data(), epochs=2, members=2, progress=False).method.members == 2
+    assert capsys.readouterr().err == ""
