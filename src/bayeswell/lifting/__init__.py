@@ -1,5 +1,6 @@
 """Any network becomes a Bayesian one."""
 
+from .calibrated import uncalibrated, with_scaled_stds
 from .continuing import Trained, continued
 from .description import Description, Row
 from .dropout import DrawnDropout, put_in_dropout, with_drawn_dropout
@@ -24,5 +25,7 @@ __all__ = [
     "looks_trained",
     "put_in_dropout",
     "save",
+    "uncalibrated",
     "with_drawn_dropout",
+    "with_scaled_stds",
 ]

@@ -162,6 +162,7 @@ def assemble(
         divergence=parts.divergence,
         kl_weight=parts.kl_weight,
         temperature=parts.objective_temperature,
+        shown_temperature=parts.shown_temperature,
     )
     elbo.to(model.posterior.mean_vector().device)  # what is learned of the noise lives where the weights do
     elbo.divergence_for(model)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ..errors import CompositionError, SettingError
-from ..lifting import BayesianModule, DrawnDropout, Saved, Trained, Where
+from ..lifting import BayesianModule, DrawnDropout, Saved, Trained, Where, uncalibrated
 from ..methods import Method, ResolvedMethod, find_method, resolve, within_budget
 from ..priors import is_posterior
 from .data import Batches
@@ -80,6 +80,7 @@ def beginning(
     if not isinstance(net, Saved | BayesianModule):
         parts = resolve(find_method(method or USUAL_METHOD).changed(**settings))
         return Beginning(parts, USUAL_LIKELIHOOD if likelihood is None else likelihood, net)
+    net = uncalibrated(net) if isinstance(net, Saved) else net
     earlier: Method | None = getattr(net, "method", None)
     state: Mapping[str, Any] | None = getattr(net, "state", None)
     if method is None and earlier is None:

@@ -82,16 +82,35 @@ def require_finite_gradients(
     With ``skips`` the step itself leaves out gradients that overflowed (the loss scaling of 16-mixed).
     """
     gradients = {name: p.grad for name, p in named.items() if p.grad is not None}
-    norm = nn.utils.get_total_norm(list(gradients.values()))
+    norm, clip_norm = nn.utils.get_total_norm(list(gradients.values())), assembly.method.clip_norm
     if not bool(norm.isfinite()):
         if skips:
             return
-        note = f"step {step}: the gradient of '{_culprit(assembly, gradients)}' is not finite; no step was taken"
-        # A sampler with clipped gradients would draw from something else.
-        advice = "lower lr" if assembly.samples else "lower the learning rate, or set clip_norm"
-        raise _with_state(DivergenceError(f"{note}; {advice}"), assembly)
-    if assembly.method.clip_norm is not None:
-        nn.utils.clip_grads_with_norm_(list(named.values()), assembly.method.clip_norm, norm)
+        culprit = _culprit(assembly, gradients)
+        if culprit is None:
+            norm, culprit = _scaled_norm(assembly, gradients, clipped=clip_norm is not None)
+        if culprit is not None:
+            note = f"step {step}: the gradient of '{culprit}' is not finite; no step was taken"
+            clipping = "" if assembly.samples or clip_norm is not None else ", or set clip_norm"
+            ran_away = "training has diverged: " if step else ""  # at the first step nothing has moved yet
+            raise _with_state(DivergenceError(f"{note}; {ran_away}lower the learning rate{clipping}"), assembly)
+    if clip_norm is not None:
+        nn.utils.clip_grads_with_norm_(list(named.values()), clip_norm, norm)
+
+
+def _scaled_norm(assembly: Assembly, gradients: Mapping[str, Tensor], *, clipped: bool) -> tuple[Tensor, str | None]:
+    """The norm of finite gradients whose squares overflow: s |g / s| in float64, s the largest number.
+
+    Clipped, they are a step like any other. Without clipping optimizers square them: where that overflows a second
+    moment would be infinite, and the parameters would stand still for ever; its parameter is named. Samplers look at
+    their steps themselves.
+    """
+    largest = {name: float(gradient.detach().abs().max()) for name, gradient in gradients.items() if gradient.numel()}
+    scale = max(largest.values())
+    norm = torch.stack([(g.detach().abs() / scale).double().norm() for g in gradients.values()]).norm() * scale
+    if clipped or assembly.samples:
+        return norm, None
+    return norm, next((name for name, top in largest.items() if top**2 > torch.finfo(gradients[name].dtype).max), None)
 
 
 def _again(run: Run, inputs: Inputs, targets: Tensor, weights: Tensor | None, at: Progress) -> Callable[[], None]:
@@ -146,9 +165,9 @@ def _with_state(error: BayeswellError, assembly: Assembly) -> BayeswellError:
     return error
 
 
-def _culprit(assembly: Assembly, gradients: Mapping[str, Tensor]) -> str:
+def _culprit(assembly: Assembly, gradients: Mapping[str, Tensor]) -> str | None:
     """The first parameter with a gradient that is not finite; in the flat vector of means, the site."""
-    name = next((name for name, gradient in gradients.items() if not bool(gradient.isfinite().all())), "all of them")
+    name = next((name for name, gradient in gradients.items() if not bool(gradient.isfinite().all())), None)
     layout = assembly.model.layout
     if name == "posterior.mean":
         bad = int((~gradients[name].isfinite()).nonzero()[0])

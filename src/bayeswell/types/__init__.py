@@ -3,6 +3,7 @@
 Shapes: P weights in one flat vector, S examples in a batch, D draws. Losses are in nats per datum.
 """
 
+from .calibration import LOGITS, NOISE, Calibration
 from .likelihood import ClassLikelihood, Likelihood, LikelihoodPart, RealLikelihood
 from .model import BayesianModel, Estimator, LinearLayer, Objective, PosteriorPart
 from .parts import (
@@ -39,15 +40,18 @@ __all__ = [
     "ENTROPY",
     "FACTORISED",
     "LINEARISED",
+    "LOGITS",
     "LOG_PROB",
     "LOG_STD",
     "MIXTURE",
+    "NOISE",
     "POINT",
     "PREDICTIONS",
     "SAMPLED",
     "WEIGHT_SAMPLE",
     "WITHOUT_CENTRE",
     "BayesianModel",
+    "Calibration",
     "ClassLikelihood",
     "Collector",
     "CollectorPart",
