@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-BETAS = (0.9, 0.99)
-"""A shorter memory of squares than Adam's usual 0.999: they end as a preconditioner for the place that was reached."""
+BETAS = (0.9, 0.999)
 
 EPS = 1e-8
 KEYS = ("average", "average_square", "step")

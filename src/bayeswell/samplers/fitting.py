@@ -17,8 +17,8 @@ from .findings import Findings
 from .fitted_chain import Dynamics, FittedChain
 from .plans import DESCEND, DRAW, LOOK, Plan, descent_rate
 
-LIKELIHOOD_NOISE_FASTER = 5.0
-"""A learned noise std has a longer way to go (its log to -3) than weights, in as many steps."""
+LIKELIHOOD_NOISE_FASTER = 10.0
+"""A learned noise std has a longer way to go (its log to -3) than weights, in as many steps; as in other methods."""
 
 _MOST_RETREATS = 20
 

@@ -9,7 +9,7 @@ from ..errors import SettingError, require_count
 
 DESCEND, LOOK, DRAW = "descend", "look", "draw"
 
-_LEAST_DESCENT, _MOST_DESCENT, _BURN_IN, _SHORT = 0.35, 0.6, 0.15, 1500
+_LEAST_DESCENT, _MOST_DESCENT, _BURN_IN, _SHORT = 0.4, 0.75, 0.1, 1500
 _SHARE_OF_LOOKS, _LEAST_LOOKS, _MOST_LOOKS = 0.025, 4, 40
 _TINY = 20
 
@@ -22,7 +22,7 @@ def descent_rate(steps: int) -> float:
 def one_chain(owner: str, total_steps: int | None) -> Plan:
     """Most of a short run is descent: a chain around an unfinished one is worth little.
 
-    It takes 60 percent of up to 1500 steps and 35 percent of 4400 or more; 15 percent more are burn-in.
+    It takes 75 percent of up to 1500 steps and 40 percent of 5300 or more; 10 percent more are burn-in.
     """
     steps = planned(owner, total_steps)
     if steps < _TINY:
