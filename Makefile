@@ -25,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: environment-run environment-dev environment-bench
-.PHONY: help demo test test-slow test-portable wheel-check survive bench check format-check lint types imports safety page examples format clean
+.PHONY: help demo test test-slow test-portable wheel-check survive bench quality check format-check lint types imports safety page examples format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -57,6 +57,10 @@ survive: environment-dev ## kill runs 50 times a method, damage checkpoints 1,00
 # The threads are the benchmark's own choice: ARGS="--threads 1".
 bench: environment-bench ## time steps and predictions beside other libraries (ARGS=--check compares with the goals)
 	MPLBACKEND=Agg $(BENCH_VENV)/bin/python -m benchmarks $(ARGS)
+
+# Data sets are read where BAYESWELL_DATA says; what is not there is left out, with a word.
+quality: environment-bench ## every method, untuned, on the same problems: two hours (ARGS="--slow --uci --peers --check")
+	MPLBACKEND=Agg $(BENCH_VENV)/bin/python -W ignore::UserWarning -m benchmarks.quality $(ARGS)
 
 check: format-check lint types imports safety page examples ## everything besides the tests that must hold before a commit
 

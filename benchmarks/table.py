@@ -25,12 +25,12 @@ def rewrite(page: Path, record: Mapping[str, Any]) -> None:
     page.write_text(between_marks(page.read_text(encoding="utf-8"), render(record)), encoding="utf-8")
 
 
-def between_marks(text: str, new: str) -> str:
+def between_marks(text: str, new: str, begin: str = BEGIN) -> str:
     """The text with what is between the marks exchanged."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ValueError(f"the page must have '{BEGIN}' and then '{END}', each once")
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    return f"{before}{BEGIN}\n\n{new.strip()}\n\n{END}{after}"
+    if text.count(begin) != 1 or text.count(END) != 1 or text.index(begin) > text.index(END):
+        raise ValueError(f"the page must have '{begin}' and then '{END}', each once")
+    before, after = text.split(begin)[0], text.split(END)[1]
+    return f"{before}{begin}\n\n{new.strip()}\n\n{END}{after}"
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

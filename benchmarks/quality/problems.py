@@ -7,14 +7,15 @@ where defaults are chosen.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
 
-from bayeswell.datasets import find_data
-from bayeswell.datasets.data import Pair, Raw, Scaling, scaling_of, shuffled_split, split_in_two
+from bayeswell.datasets import corrupt, find_data
+from bayeswell.datasets.data import DataPart, Pair, Raw, Scaling, scaling_of, shuffled_split, split_in_two
 from bayeswell.datasets.load import as_real
 from bayeswell.models import build_model
 
@@ -27,7 +28,7 @@ class Problem:
 
     name: str
     data: str
-    model: dict[str, object]
+    model: Mapping[str, object]
     epochs: int
     examples: int | None = None
     batch_size: int | None = None
@@ -38,7 +39,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A problem in memory."""
+    """A problem in memory: ``ood`` are foreign images, ``shifted`` the first test images, corrupted."""
 
     problem: Problem
     train: Pair
@@ -47,6 +48,7 @@ class Loaded:
     scaling: Scaling
     net: Callable[[], nn.Module]
     ood: Tensor | None
+    shifted: Pair | None
 
 
 def _table(data: str, name: str | None = None, resplit: bool = False, epochs: int = 40) -> Problem:
@@ -73,11 +75,21 @@ ALL = (
     replace(_table("uci_protein", "protein"), model={"name": "mlp", "hidden": [100]}),
     Problem("fashion", "fashion_mnist", _LENET, 10, batch_size=100, ood="notmnist", slow=True),
     Problem("mnist", "mnist", _LENET, 5, batch_size=100, ood="notmnist", slow=True),
+    Problem("cifar10", "cifar10", {"name": "resnet18", "width": 8}, 10, batch_size=100, ood="svhn_ood", slow=True),
 )
 PROBLEMS = {problem.name: problem for problem in ALL}
 TEN = ("digits", "breast_cancer", "wine", "diabetes", "boston", "concrete", "energy", "yacht", "mnist-2k",
        "fashion-10k", "imdb-5k")  # fmt: skip
 """What "untuned, at least as good as ordinary training" is decided on."""
+SLOW = ("fashion", "cifar10")
+"""Whole image sets, on request."""
+UCI = ("boston", "concrete", "energy", "kin8nm", "naval", "power-plant", "protein", "wine-red", "yacht")
+"""The tables whose standard splits other studies have published numbers of."""
+SPLITS = {name: 5 if name == "protein" else 20 for name in UCI}
+CORRUPTIONS = ("gaussian_noise", "impulse_noise", "motion_blur", "fog", "contrast", "elastic")
+"""One image after the other gets the next of these, at severity 3."""
+FOREIGN = 2_000
+"""So many foreign images at most, and so many corrupted ones."""
 WORDS = 2_000
 """IMDB: a review is the presence of the most frequent words."""
 
@@ -104,7 +116,8 @@ def load(name: str, seed: int, development: bool = False) -> Loaded:
 
     scaled = [(scaling.inputs(inputs), scaling.targets(targets)) for inputs, targets in (train, test)]
     likelihood = "categorical" if classes else "gaussian"
-    return Loaded(problem, scaled[0], scaled[1], likelihood, scaling, net, _ood(problem, test[0], scaling, seed))
+    ood, shifted = _ood(problem, test[0], scaling, seed), _shifted(raw.kind, test, scaling, seed)
+    return Loaded(problem, scaled[0], scaled[1], likelihood, scaling, net, ood, shifted)
 
 
 def _raw(problem: Problem, seed: int) -> Raw:
@@ -112,7 +125,7 @@ def _raw(problem: Problem, seed: int) -> Raw:
     part = find_data(choice)
     if choice.startswith("uci_"):
         part = replace(part, split=seed)  # type: ignore[type-var]
-    raw = part.read(None)
+    raw = _read(part)
     assert raw.train is not None
     if choice == "imdb":
         words = [(_present_words(inputs), targets) for inputs, targets in (raw.train, raw.test)]
@@ -122,6 +135,12 @@ def _raw(problem: Problem, seed: int) -> Raw:
     inputs, targets = (torch.cat(both) for both in zip(raw.train, raw.test, strict=True))
     train, test = shuffled_split(inputs, targets, test_share=0.2, seed=seed)
     return replace(raw, train=train, test=test)
+
+
+@lru_cache(maxsize=2)
+def _read(part: DataPart) -> Raw:
+    """The files, once for the runs that follow one another on the same data."""
+    return part.read(None)
 
 
 def _present_words(tokens: Tensor) -> Tensor:
@@ -139,5 +158,17 @@ def _ood(problem: Problem, inputs: Tensor, scaling: Scaling, seed: int) -> Tenso
     if problem.ood == "noise":
         generator = torch.Generator().manual_seed(seed)
         return scaling.inputs(torch.rand(inputs.shape, generator=generator))
-    raw = find_data(problem.ood).read(None)
-    return scaling.inputs(as_real(raw.test[0][:2_000]))
+    raw = _read(find_data(problem.ood))
+    return scaling.inputs(as_real(raw.test[0][:FOREIGN]))
+
+
+def _shifted(kind: str, test: Pair, scaling: Scaling, seed: int) -> Pair | None:
+    """The first test images with the corruptions in turn, and their classes; None for what is no image."""
+    if kind != "image":
+        return None
+    images, targets = (part[:FOREIGN] for part in test)
+    changed = images.clone()
+    for position, name in enumerate(CORRUPTIONS):
+        own = slice(position, None, len(CORRUPTIONS))
+        changed[own] = corrupt(images[own], name, 3, seed=seed)
+    return scaling.inputs(changed), targets

@@ -14,7 +14,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.BayeswellWarning")
 
 
 def wine(epochs: int, method: str = "bbb", **changes: object) -> Experiment:
-    return Experiment(data="wine", method={"name": method, "rate": "constant", **changes}, epochs=epochs, draws=5)
+    settings = {"name": method, "rate": "constant", "temperature": 0.1, **changes}
+    return Experiment(data="wine", method=settings, epochs=epochs, draws=5)
 
 
 @pytest.mark.parametrize("method", ["bbb", "swa"])

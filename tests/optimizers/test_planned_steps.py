@@ -72,7 +72,8 @@ class SignSteps(Stepper):
 def notes_of(steps: int, **settings: Any) -> list[str]:
     """What the assembly of a run warns of. The stds start at e^-3 of the prior's: 6 are asked for."""
     method = bw.find_method("bbb").changed(
-        **{"stepper": Adam(lr=0.01), "std_multiplier": 1.0, "rate": "constant", "prior": bw.Normal(1.0)} | settings
+        **{"stepper": Adam(lr=0.01), "std_multiplier": 1.0, "rate": "constant", "prior": bw.Normal(1.0)} | settings,
+        temperature=1.0,
     )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -56,7 +56,8 @@ def closed_form(x: Tensor, y: Tensor) -> tuple[np.ndarray, np.ndarray]:
     ],
 )
 def test_going_on_is_the_longer_run_bit_for_bit(method: str, settings: dict[str, Any]) -> None:
-    data = labelled(70)
+    """At a temperature that is given: the one that is found depends on how far a run has come."""
+    data, settings = labelled(70), {"temperature": 0.1, **settings}
     longer = bw.fit(net(), data, method, epochs=5, seed=4, batch_size=20, **settings)
     first = bw.fit(net(), data, method, epochs=2, seed=4, batch_size=20, **settings)
     second = bw.fit(first, data, epochs=3, seed=4, batch_size=20)

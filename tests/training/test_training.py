@@ -112,7 +112,7 @@ def test_bad_data_give_one_line(data, words: list[str]) -> None:
 
 def test_watchers_see_every_epoch_and_a_falling_objective() -> None:
     seen: list[EpochRecord] = []
-    result = fit(network(), problem(), "bbb", epochs=8, batch_size=20, watch=seen.append)
+    result = fit(network(), problem(), "bbb", epochs=8, batch_size=20, temperature=0.1, watch=seen.append)
     assert [record.epoch for record in seen] == list(range(8))
     assert tuple(seen) == tuple(result.histories[0].epochs)
     assert seen[-1].total < seen[0].total
@@ -140,7 +140,7 @@ def test_alternating_training_holds_one_group_at_a_time() -> None:
 def test_a_plateau_lowers_its_own_group_only() -> None:
     """A metric that cannot improve (patience 0, an enormous threshold) stops the stds; the means go on."""
     stuck = {"stds": {"metric": "kl", "patience": 0, "threshold": 1e9, "factor": 1e-30}}
-    common = {"epochs": 4, "batch_size": 30, "rate": "constant"}
+    common = {"epochs": 4, "batch_size": 30, "rate": "constant", "temperature": 0.1}
     stopped = fit(network(), problem(), "bbb", plateau=stuck, **common)
     ratios = [record.std_ratio for record in stopped.histories[0].epochs]
     # The plateau looks after the second epoch: from the third on the stds stand still.

@@ -12,11 +12,12 @@ from typing import Any
 
 from ..datasets import is_data_name
 from ..errors import FileError, SettingError, nearest
-from ..methods import Method, find_method
+from ..methods import AUTO, Method, find_method
 from .schema import Choice
 
 _NOT_SETTINGS = frozenset({"name", "summary", "paper"})
 _NUMBERS = frozenset({"temperature", "std_multiplier", "members", "clip_norm", "alternate"})
+_MAY_BE_AUTO = frozenset({"temperature"})
 _MAY_BE_NONE = frozenset({"clip_norm", "alternate"})
 _ENDINGS = {".csv": "csv", ".npz": "npz"}
 _MOST_BYTES = 1 << 20
@@ -158,7 +159,8 @@ def _changed(owner: str, key: str, current: Any, value: Any) -> Any:
     """One field of a method: a number, or a part with some settings changed."""
     if key in _NUMBERS:
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number and not (value is None and key in _MAY_BE_NONE):
+        other = (value is None and key in _MAY_BE_NONE) or (value == AUTO and key in _MAY_BE_AUTO)
+        if not number and not other:
             raise SettingError(f"{owner}: {key} = {value!r}; it must be a number")
         return value
     if not isinstance(value, Mapping):

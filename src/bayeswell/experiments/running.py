@@ -149,6 +149,7 @@ def _finish(
         "draws": experiment.draws,
         **scores,
         "std_ratio": result.std_ratio,
+        "temperature": result.temperature,
         "chains": _chains(result.chains),
         "stopped": result.stopped,
         "cost": {

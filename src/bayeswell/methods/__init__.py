@@ -5,8 +5,10 @@ from .method import Method
 from .named import METHODS, find_method, method_names
 from .registering import register
 from .resolved import ResolvedMethod, resolve
+from .tempering import AUTO
 
 __all__ = [
+    "AUTO",
     "METHODS",
     "Assembly",
     "Method",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..composition import check_likelihood
 from ..errors import BayeswellWarning, SettingError, nearest
@@ -30,6 +30,7 @@ from ..optimizers import (
 from ..types import Collector, KLWeight, Objective, PostHocPart, Progress, Rate, Stepper
 from .method import Method
 from .resolved import ResolvedMethod, resolve
+from .tempering import SETTLED, Tempering, scale_prior
 
 
 @dataclass
@@ -48,7 +49,19 @@ class Assembly:
     alternating: Alternating | None
     may_collect: Callable[[Progress], bool]
     samples: bool
+    fixed_temperature: float
+    tempering: Tempering | None = None
     plateau_states: dict[str, PlateauState] = field(default_factory=dict)
+
+    @property
+    def temperature(self) -> float:
+        """That of the posterior that training aims at, now."""
+        return self.fixed_temperature if self.tempering is None else self.tempering.temperature
+
+    def meet(self, targets: Tensor, epoch: int) -> None:
+        """Look at the targets of a whole batch, before its step."""
+        if self.tempering is not None and epoch == 0:
+            self.tempering.targets.observe(targets)
 
     def before_step(self, at: Progress) -> None:
         """Learning rates of this step: each group's own, times the schedule, times its plateau."""
@@ -61,8 +74,10 @@ class Assembly:
         if self.alternating is not None:
             hold_inactive(self.optimizer, self.alternating.active(epoch))
 
-    def after_epoch(self, metrics: Mapping[str, float]) -> None:
-        """Let each plateau look at its metric."""
+    def after_epoch(self, metrics: Mapping[str, float], done: float, scores: Mapping[str, float]) -> None:
+        """Let each plateau look at its metric, and the temperature at the fit; ``done`` is the share of training."""
+        if self.tempering is not None:
+            self.tempering.after_epoch(done, metrics["nll"], scores)
         for name, plateau in self.plateaus.items():
             value = metrics[plateau.metric]
             self.plateau_states[name] = plateau.update(self._plateau_state(name), value)
@@ -75,6 +90,7 @@ class Assembly:
             "optimizer": self.optimizer.state_dict(),
             "collector": None if self.collector is None else self.collector.state_dict(),
             "plateaus": {name: dataclasses.asdict(state) for name, state in self.plateau_states.items()},
+            "tempering": None if self.tempering is None else self.tempering.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -86,6 +102,8 @@ class Assembly:
         if self.collector is not None:
             self.collector.load_state_dict(state["collector"])
         self.plateau_states = {name: PlateauState(**own) for name, own in state["plateaus"].items()}
+        if self.tempering is not None:
+            self.tempering.load_state_dict(state["tempering"])
 
     def _plateau_state(self, name: str) -> PlateauState:
         return self.plateau_states.get(name, PlateauState())
@@ -107,8 +125,11 @@ def assemble(
     A network is lifted; a trained model goes on from where it is (``lifting.continued``).
     """
     parts = method if isinstance(method, ResolvedMethod) else resolve(method)
-    chosen, stepper = parts.method, parts.stepper
+    total_steps = epochs * batches
+    chosen, stepper = parts.method, parts.stepper.planned(total_steps)
     model = _lifted(parts, net, where)
+    if parts.tempers_itself:
+        scale_prior(model.prior, parts.first_temperature)
     # A copy: what is learned of the noise belongs to this run, not to the object that was given.
     own_likelihood = copy.deepcopy(LIKELIHOODS.resolve(likelihood))
     check_likelihood(own_likelihood, "estimator", parts.estimator)
@@ -126,7 +147,6 @@ def assemble(
     )
     elbo.to(model.posterior.mean_vector().device)  # what is learned of the noise lives where the weights do
     elbo.divergence_for(model)
-    total_steps = epochs * batches
     groups = _groups(chosen, model, elbo, stepper)
     _require_groups(parts.plateaus, groups)
     _warn_of_std_convergence(model, groups, stepper, parts.rate, elbo.kl_weight, total_steps, batches)
@@ -136,12 +156,13 @@ def assemble(
         "total_steps": total_steps,
         "prior": model.prior,
     }
+    optimizer = stepper.build(groups, **{name: context[name] for name in stepper.wants})
     return Assembly(
         method=chosen,
         model=model,
         objective=elbo if parts.sharpness is None else parts.sharpness.wrap(elbo),
         likelihood=elbo.likelihood,
-        optimizer=stepper.build(groups, **{name: context[name] for name in stepper.wants}),
+        optimizer=optimizer,
         collector=None if parts.collector is None else parts.collector.build(model, total_steps, batches),
         post_hoc=parts.post_hoc,
         rate=parts.rate,
@@ -149,7 +170,19 @@ def assemble(
         alternating=parts.alternating,
         may_collect=stepper.sampling,
         samples=stepper.samples,
+        fixed_temperature=parts.first_temperature,
+        tempering=_tempering(parts, elbo, model, optimizer),
     )
+
+
+def _tempering(
+    parts: ResolvedMethod, elbo: ELBO, model: BayesianModule, optimizer: torch.optim.Optimizer
+) -> Tempering | None:
+    if not parts.tempers_itself:
+        return None
+    until = 1.0 if parts.collector is None else SETTLED
+    in_objective = not parts.stepper.handles_divergence
+    return Tempering(elbo, model.prior, optimizer, in_objective=in_objective, until=until)
 
 
 def _lifted(parts: ResolvedMethod, net: nn.Module | Trained, where: Where) -> BayesianModule:

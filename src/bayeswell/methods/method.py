@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import SettingError, nearest, require_count
@@ -13,6 +13,7 @@ from ..estimators import ESTIMATORS
 from ..gradients import Sharpness
 from ..registry import label_of
 from ..types import PREDICTIONS, SAMPLED
+from .tempering import AUTO
 
 Choice = Any
 """A part by name, as ``{"name": ..., setting: value}``, or as any object that its axis takes."""
@@ -23,12 +24,13 @@ class Method:
     """Everything that decides how a network is trained, except the data and how long.
 
     Every field may be given in ``fit``: any legal combination, not only the named ones. ``temperature`` scales the
-    divergence: 1 is Bayes' rule, below 1 a cold posterior; a sampler's or post-hoc part's own temperature is a further
-    factor. ``std_multiplier`` is the learning rate of stds relative to that of means; ``rate`` multiplies all learning
-    rates along training. ``plateau`` maps a group ("means", "stds", "noise") to a ``Plateau`` on a metric of its own
-    (nll, kl, total); ``alternate`` trains means and stds in turn, so many epochs each. ``dropout`` makes dropout
-    drawable: with the network's own p ("own"), or another. ``prediction`` is what a prediction averages over draws:
-    networks ("sampled"), or the network to first order around the posterior's mean ("linearised").
+    divergence: 1 is Bayes' rule, below 1 a cold posterior; "auto" lets the fit decide (``Tempering``). A sampler's or
+    post-hoc part's own temperature is a further factor. ``std_multiplier`` is the learning rate of stds relative to
+    that of means; ``rate`` multiplies all learning rates along training. ``plateau`` maps a group ("means", "stds",
+    "noise") to a ``Plateau`` on a metric of its own (nll, kl, total); ``alternate`` trains means and stds in turn, so
+    many epochs each. ``dropout`` makes dropout drawable: with the network's own p ("own"), or another. ``prediction``
+    is what a prediction averages over draws: networks ("sampled"), or the network to first order around the
+    posterior's mean ("linearised").
     """
 
     name: str
@@ -39,8 +41,8 @@ class Method:
     estimator: Choice = "weight_sampling"
     divergence: Choice | None = None
     kl_weight: Choice = "uniform"
-    temperature: float = 1.0
-    stepper: Choice = field(default_factory=lambda: {"name": "adam", "lr": 3e-3})
+    temperature: float | str = AUTO
+    stepper: Choice = "adam"
     std_multiplier: float = 10.0
     rate: Choice = "cosine"
     plateau: Mapping[str, Any] | None = None
@@ -56,6 +58,8 @@ class Method:
 
     def __post_init__(self) -> None:
         require_count(self.name, "members", self.members)
+        if isinstance(self.temperature, str) and self.temperature != AUTO:
+            raise SettingError(f"{self.name}: temperature = {self.temperature!r}; give a number, or '{AUTO}'")
         if not self.std_multiplier > 0:
             raise SettingError(f"{self.name}: std_multiplier = {self.std_multiplier!r}; it must be above 0")
         if isinstance(self.dropout, str) and self.dropout != "own":

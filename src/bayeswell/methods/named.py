@@ -9,46 +9,39 @@ from ..types import FACTORISED, LINEARISED
 from .method import Method
 from .resolved import resolve
 
-# Defaults that work on small and middling data without tuning. A cold posterior (temperature 0.1): at temperature 1 a
-# mean-field posterior with more weights than data underfits; temperature=1 gives Bayes' rule.
-_COLD = 0.1
-# Averages along Adam's path while its rate falls to a tenth and stays off zero: the snapshots keep moving.
 _TAIL = {"name": "cosine", "final": 0.1}
+"""Averages need steps that still move, and learned noise that is not that of large steps."""
 # A share of the Newton step, each mean's cut at 0.1; stds from a twentieth of the prior's, found within the run.
 _IVON = {"name": "ivon", "lr": 0.1, "beta2": None, "hess_init": None, "clip": 0.1, "rescale_lr": False, "rest_lr": 0.01}
 
 _TABLE = (
-    Method("map", "one weight vector, the prior as weight decay", "MacKay 1992", "delta", temperature=_COLD),
-    Method("bbb", "mean-field variational inference, a weight draw a batch", "Blundell et al. 2015", temperature=_COLD),
-    Method("sgvb", "another name for bbb", "Kingma & Welling 2014", temperature=_COLD),
+    Method("map", "one weight vector, the prior as weight decay", "MacKay 1992", "delta"),
+    Method("bbb", "mean-field variational inference, a weight draw a batch", "Blundell et al. 2015"),
+    Method("sgvb", "another name for bbb", "Kingma & Welling 2014"),
     Method(
         "sgvb-lrt",
         "mean-field with local reparameterization",
         "Kingma et al. 2015",
         estimator="local_reparameterization",
-        temperature=_COLD,
     ),
-    Method("flipout", "mean-field with flipout", "Wen et al. 2018", estimator="flipout", temperature=_COLD),
+    Method("flipout", "mean-field with flipout", "Wen et al. 2018", estimator="flipout"),
     Method(
         "k-tied",
         "stds of each weight matrix as a rank-2 product",
         "Swiatkowski et al. 2020",
         {"name": "k_tied", "rank": 2},
-        temperature=_COLD,
     ),
     Method(
         "low-rank",
         "diagonal plus rank-2 covariance over the whole network",
         "Ong et al. 2018",
         {"name": "low_rank", "rank": 2},
-        temperature=_COLD,
     ),
     Method(
         "vl",
         "variational Laplace: no weight sampling, a curvature penalty at the mean",
         "Unlu & Aitchison 2021",
         estimator="variational_laplace",
-        temperature=_COLD,
         prediction=LINEARISED,
     ),
     Method(
@@ -56,7 +49,6 @@ _TABLE = (
         "variational Laplace with its penalty in every fourth step, four times as strong",
         "Unlu & Aitchison 2021",
         estimator={"name": "variational_laplace", "every": 4},
-        temperature=_COLD,
         # Rare, strong penalties make Adam's second moments larger, up to four times, and so its steps half as long.
         stepper={"name": "adam", "lr": 6e-3},
         prediction=LINEARISED,
@@ -67,31 +59,29 @@ _TABLE = (
         "Hyperparameters Weight Averaging (HWA)",
         estimator="flipout",
         collector="hwa",
-        rate="constant",
-        temperature=_COLD,
+        rate=_TAIL,
     ),
-    Method("swa", "the average of the last weights of SGD", "Izmailov et al. 2018", "delta", temperature=_COLD,
+    Method("swa", "the average of the last weights of Adam", "Izmailov et al. 2018", "delta",
            rate=_TAIL, collector="swa"),
-    Method("swag-diag", "a diagonal Gaussian around the SGD path", "Maddox et al. 2019", "delta", temperature=_COLD,
+    Method("swag-diag", "a diagonal Gaussian around Adam's path", "Maddox et al. 2019", "delta",
            rate=_TAIL, collector="swag_diag"),
-    Method("swag", "a low-rank Gaussian around the SGD path", "Maddox et al. 2019", "delta", temperature=_COLD,
+    Method("swag", "a low-rank Gaussian around Adam's path", "Maddox et al. 2019", "delta",
            rate=_TAIL, collector="swag"),
-    Method("sgld", "stochastic gradient Langevin dynamics", "Welling & Teh 2011", "delta", temperature=_COLD,
+    Method("sgld", "stochastic gradient Langevin dynamics", "Welling & Teh 2011", "delta",
            stepper={"name": "sgld", "lr": 0.1}, rate="constant", std_multiplier=1.0, collector="bank"),
-    Method("sghmc", "stochastic gradient Hamiltonian Monte Carlo", "Chen et al. 2014", "delta", temperature=_COLD,
+    Method("sghmc", "stochastic gradient Hamiltonian Monte Carlo", "Chen et al. 2014", "delta",
            stepper={"name": "sghmc", "lr": 0.03}, rate="constant", std_multiplier=1.0, collector="bank"),
-    Method("psgld", "Langevin dynamics with an RMSprop preconditioner", "Li et al. 2016", "delta", temperature=_COLD,
+    Method("psgld", "Langevin dynamics with an RMSprop preconditioner", "Li et al. 2016", "delta",
            stepper={"name": "psgld", "lr": 5e-3}, rate="constant", std_multiplier=1.0, collector="bank"),
-    Method("csgld", "Langevin dynamics in cycles of the learning rate", "Zhang et al. 2020", "delta", temperature=_COLD,
+    Method("csgld", "Langevin dynamics in cycles of the learning rate", "Zhang et al. 2020", "delta",
            stepper="cyclical_sgld", rate="constant", std_multiplier=1.0, collector="bank"),
     Method("mc-dropout", "dropout kept on: each draw is a set of masks", "Gal & Ghahramani 2016", "delta",
-           temperature=_COLD, dropout="own"),
+           dropout="own"),
     Method("deep-ensemble", "independently trained networks", "Lakshminarayanan et al. 2017", "delta",
-           temperature=_COLD, members=5, means="prior"),
+           members=5, means="prior"),
     Method("laplace", "a Gaussian at the optimum from the curvature there", "MacKay 1992; Ritter et al. 2018", "delta",
-           temperature=_COLD, post_hoc="laplace", prediction=LINEARISED),
-    Method("ivon", "natural-gradient mean-field at the cost of Adam", "Shen et al. 2024", temperature=_COLD,
-           stepper=_IVON),
+           post_hoc="laplace", prediction=LINEARISED),
+    Method("ivon", "natural-gradient mean-field at the cost of Adam", "Shen et al. 2024", stepper=_IVON),
 )  # fmt: skip
 
 METHODS: dict[str, Method] = {method.name: method for method in _TABLE}

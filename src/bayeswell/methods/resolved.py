@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,7 @@ from ..types import (
 )
 from .method import Method, known_settings
 from .steppers import find_stepper
+from .tempering import AUTO, COLD_START, PRIOR_WEIGHT
 
 EPOCH_METRICS = ("total", "nll", "kl")
 """What a plateau may listen to: means over an epoch."""
@@ -43,7 +45,7 @@ EPOCH_METRICS = ("total", "nll", "kl")
 class ResolvedMethod:
     """The parts of a method, each with the members that its protocol in ``types`` promises.
 
-    Stepper and post-hoc part are at the method's temperature. ``prior`` is laid out only over a network, site by site.
+    The stepper is at the temperature that training starts with. ``prior`` is laid out over a network, site by site.
     """
 
     method: Method
@@ -68,7 +70,21 @@ class ResolvedMethod:
     @property
     def objective_temperature(self) -> float:
         """What scales the divergence in the objective: nothing where the stepper takes care of it itself."""
-        return 0.0 if self.stepper.handles_divergence else self.method.temperature
+        return 0.0 if self.stepper.handles_divergence else self.first_temperature
+
+    @property
+    def tempers_itself(self) -> bool:
+        """Whether the temperature follows from the fit: for whatever has a spread that depends on it."""
+        spread = POINT not in self.posterior.provides or self.stepper.samples or self.post_hoc is not None
+        return self.method.temperature == AUTO and spread
+
+    @property
+    def first_temperature(self) -> float:
+        """The temperature that training starts with."""
+        own = self.method.temperature
+        if isinstance(own, str):
+            return COLD_START if self.tempers_itself else PRIOR_WEIGHT
+        return own
 
 
 def resolve(method: Method) -> ResolvedMethod:
@@ -80,14 +96,15 @@ def resolve(method: Method) -> ResolvedMethod:
         estimator=ESTIMATORS.resolve(method.estimator),
         divergence=None if method.divergence is None else DIVERGENCES.resolve(method.divergence),
         kl_weight=KL_WEIGHTS.resolve(method.kl_weight),
-        stepper=find_stepper(method.stepper).tempered(method.temperature),
+        stepper=find_stepper(method.stepper),
         rate=RATES.resolve(method.rate),
         plateaus={name: _plateau(choice) for name, choice in (method.plateau or {}).items()},
         alternating=None if method.alternate is None else Alternating(method.alternate),
         sharpness=method.sharpness_part,
         collector=None if method.collector is None else AVERAGING.resolve(method.collector),
-        post_hoc=None if method.post_hoc is None else POST_HOC.resolve(method.post_hoc).tempered(method.temperature),
+        post_hoc=None if method.post_hoc is None else POST_HOC.resolve(method.post_hoc),
     )
+    resolved = dataclasses.replace(resolved, stepper=resolved.stepper.tempered(resolved.first_temperature))
     check_estimator(resolved.posterior, resolved.estimator)
     if resolved.divergence is not None:
         check_divergence_needs(resolved.posterior, resolved.estimator, resolved.divergence)

@@ -6,6 +6,8 @@ needs none.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -57,14 +59,26 @@ class SGD(Stepper):
         return torch.optim.SGD(groups, **vars(self), fused=fused)
 
 
+def rate_for(total_steps: int) -> float:
+    """The learning rate of Adam for a run of so many steps: 0.25 / sqrt(steps), at most 0.01.
+
+    Along a decaying schedule a weight can travel about lr * steps / 2: a short run needs large steps to get anywhere at
+    all, a long one can afford small ones. 0.01 up to 625 steps, 0.003 at 7,000, 0.001 at 62,500.
+    """
+    return min(0.01, 0.25 / math.sqrt(total_steps))
+
+
 @dataclass(frozen=True)
 class Adam(Stepper):
     """Rates scaled by the root of the second moment: w <- w - lr m^ / (sqrt(v^) + eps).
 
     m^ and v^ are the moving averages of g and g^2, debiased. No weight moves by much more than lr in a step.
+
+    ``lr`` None fits the length of the run: 0.25 / sqrt(steps), at most 0.01 (``rate_for``). Without a plan (``build``
+    alone) it is torch's 0.001.
     """
 
-    lr: float = 1e-3
+    lr: float | None = None  # type: ignore[assignment]
     betas: Betas = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
@@ -74,15 +88,23 @@ class Adam(Stepper):
     step_bound: ClassVar[float | None] = 1.0
 
     def __post_init__(self) -> None:
-        require_positive(self.name, "lr", self.lr)
+        if self.lr is not None:
+            require_positive(self.name, "lr", self.lr)
         object.__setattr__(self, "betas", checked_betas(self.name, self.betas))
         require_at_least_zero(self.name, "eps", self.eps)
         require_at_least_zero(self.name, "weight_decay", self.weight_decay)
 
+    def planned(self, total_steps: int) -> Adam:
+        """With the rate that fits so many steps, unless it has one."""
+        return self if self.lr is not None else dataclasses.replace(self, lr=rate_for(total_steps))
+
+    def _settings(self) -> dict[str, Any]:
+        return {**vars(self), "lr": 1e-3 if self.lr is None else self.lr}
+
     def build(self, param_groups: ParamGroups) -> Optimizer:
         """The torch optimizer."""
         groups, fused = _ready(param_groups)
-        return torch.optim.Adam(groups, **vars(self), fused=fused)
+        return torch.optim.Adam(groups, **self._settings(), fused=fused)
 
 
 @dataclass(frozen=True)
@@ -98,7 +120,7 @@ class AMSGrad(Adam):
     def build(self, param_groups: ParamGroups) -> Optimizer:
         """The torch optimizer."""
         groups, fused = _ready(param_groups)
-        return torch.optim.Adam(groups, **vars(self), amsgrad=True, fused=fused)
+        return torch.optim.Adam(groups, **self._settings(), amsgrad=True, fused=fused)
 
 
 @dataclass(frozen=True)
@@ -116,7 +138,7 @@ class AdamW(Adam):
     def build(self, param_groups: ParamGroups) -> Optimizer:
         """The torch optimizer."""
         groups, fused = _ready(param_groups)
-        return torch.optim.AdamW(groups, **vars(self), fused=fused)
+        return torch.optim.AdamW(groups, **self._settings(), fused=fused)
 
 
 @dataclass(frozen=True)
@@ -134,4 +156,4 @@ class RAdam(Adam):
 
     def build(self, param_groups: ParamGroups) -> Optimizer:
         """The torch optimizer."""
-        return torch.optim.RAdam(own(param_groups), **vars(self))
+        return torch.optim.RAdam(own(param_groups), **self._settings())

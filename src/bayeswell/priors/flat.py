@@ -88,6 +88,15 @@ class FlatPrior(nn.Module):
         self.inverse_variance_by_site = run.columns[0].double().square().reciprocal().to(std.dtype)
         self.log_std_sum = std.double().log().expand(self.layout.size).sum().to(std.dtype)
 
+    def set_scale(self, scale: float) -> None:
+        """Make every std ``scale`` times that of the parts; only a prior that is Gaussian throughout can."""
+        if self.inverse_variance is None:
+            return
+        for run in self._each_run():
+            rows = [part.parameters(site) for part, site in zip(self.parts, run.layout.sites, strict=True)]
+            run.columns.copy_(torch.tensor(rows, dtype=torch.float64).T * scale)
+        self._derive()
+
     def _each_run(self) -> list[_Run]:
         return [cast(_Run, run) for run in self.runs]
 
@@ -134,13 +143,20 @@ class FlatPrior(nn.Module):
         """The prior of one site alone, in float64."""
         zeros = self.std_vector().new_zeros(site.size, dtype=torch.float64)
         alone = FlatPrior(Layout((site,)), (self.parts[self.layout.sites.index(site)],), like=zeros)
+        alone._each_run()[0].columns.copy_(self._columns_of(site)[:, None])  # as they are now
+        alone._derive()
         alone.centre = None if self.centre is None else self.centre[self.layout.slices[site.name]].double()
         return alone
+
+    def _columns_of(self, site: Site) -> Tensor:
+        """The density's parameters for one site, with the scale that they have now."""
+        run = next(run for run in self._each_run() if site in run.layout.sites)
+        return run.columns[:, run.layout.sites.index(site)]
 
     def explain(self, site: Site) -> str:
         """The prior of one site, for ``describe()``."""
         part = self.parts[self.layout.sites.index(site)]
-        std = part.density.std(*(torch.tensor(value) for value in part.parameters(site)))
+        std = part.density.std(*self._columns_of(site))
         where = "" if part.centre == ZERO else ", around the given weights"
         return f"{part.name}(std={float(std):.3g}{where})"
 

@@ -25,7 +25,8 @@ def final_model(run: Run) -> BayesianModule:
     generator = make_generator(derive_seed(run.streams.seed, "ending", "noise"), run.engine.device)
     if assembly.post_hoc is not None:
         examples = run.batches.examples
-        part, posterior = assembly.post_hoc.finish(model, assembly.likelihood, _one_pass(run), examples, generator)
+        post_hoc = assembly.post_hoc.tempered(assembly.temperature)
+        part, posterior = post_hoc.finish(model, assembly.likelihood, _one_pass(run), examples, generator)
         return model.with_posterior(part, posterior)
     if assembly.collector is None:
         return model

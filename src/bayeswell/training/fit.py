@@ -51,7 +51,8 @@ class Result(Predictor):
     """A trained network that predicts, saves and says what it is.
 
     ``chains`` tells, for samplers, whether the chains (one a member) agree in function space; ``stopped`` why training
-    ended before its time, if it did. ``state`` is where training stood at its end (optimizer, averages, generators):
+    ended before its time, if it did. ``temperature`` is that of the posterior: what the method gave, or what the fit
+    found (``Tempering``). ``state`` is where training stood at its end (optimizer, averages, generators):
     ``fit(result, data, epochs=10)`` goes on from there.
     """
 
@@ -60,6 +61,7 @@ class Result(Predictor):
     seed: int
     chains: ChainReport | None = None
     stopped: str = ""
+    temperature: float = 1.0
     state: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -118,9 +120,9 @@ def fit(
         progress: show a progress bar; None: if the output is a terminal.
         settings: any part of the method by name: posterior, prior, estimator, temperature, stepper, lr, ...
 
-    A result goes on as if it had been planned longer from the start: with a constant rate, the same data and the same
-    seed this is the longer run bit for bit. With ``prior="posterior"`` the trained posterior becomes the prior and
-    training begins anew from there: sequential Bayes, for data that come later.
+    A result goes on as if it had been planned longer from the start: with a constant rate, a temperature that is a
+    number, the same data and the same seed this is the longer run bit for bit. With ``prior="posterior"`` the trained
+    posterior becomes the prior and training begins anew from there: sequential Bayes, for data that come later.
     """
     require_count("fit", "epochs", epochs)
     require_count("fit", "accumulate", accumulate)
@@ -259,13 +261,18 @@ def _fit_members(
         chains = function_space_report(one, method.members, _some_inputs(run), likelihood)
         for note in chains.warnings:
             warnings.warn(f"method '{method.name}': {note}", BayeswellWarning, stacklevel=3)
-    return Result(one, likelihood, method, histories, seed, chains, run.stopped, state)
+    return Result(one, likelihood, method, histories, seed, chains, run.stopped, run.assembly.temperature, state)
 
 
 def _go_on(run: Run) -> None:
     """A run that had ended goes on to more epochs; say if that is not what a run planned so long would have done."""
     run.stopped = ""
     parts, batches, done = run.assembly, run.batches.count, run.step
+    if parts.tempering is not None:
+        note = f"temperature = 'auto' depends on the planned length: it stays at {parts.temperature:.3g} that was found"
+        warnings.warn(
+            f"{note}; a number gives the run that would have been planned so long", BayeswellWarning, stacklevel=5
+        )
     for step in {0, done // 2, max(0, done - 1)}:
         then, now = (Progress(step, total, step % batches, batches) for total in (done, run.total_steps))
         if done and parts.rate.factor(then) != parts.rate.factor(now):

@@ -24,6 +24,7 @@ def train(run: Run, validate: Validation | None = None) -> History:
             at = run.at
             if weights is not None:
                 _require_use_of_weights(assembly)
+            assembly.meet(targets, run.epoch)
             assembly.before_step(at)
             one_step.optimizer.zero_grad(set_to_none=True)
             try:
@@ -48,7 +49,8 @@ def train(run: Run, validate: Validation | None = None) -> History:
             break
         held_out = {} if validate is None else run.engine.first(validate(model, assembly.likelihood))
         record = run.close_epoch(held_out)
-        assembly.after_epoch({"total": record.total, "nll": record.nll, "kl": record.kl})
+        metrics = {"total": record.total, "nll": record.nll, "kl": record.kl}
+        assembly.after_epoch(metrics, run.epoch / run.epochs, record.scores)
         for callback in run.callbacks:
             callback.after_epoch(run, record)
         run.agree()

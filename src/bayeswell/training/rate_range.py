@@ -140,7 +140,8 @@ def rate_range(
         growing = _Growing(lowest, highest, steps, assembly.optimizer.param_groups[0]["base_lr"])
         watch = _Watch(growing)
         # A sampler asks for a collector, but no draw of this run is kept.
-        assembly = dataclasses.replace(assembly, rate=growing, collector=None)
+        fixed = {"tempering": None, "fixed_temperature": assembly.temperature}
+        assembly = dataclasses.replace(assembly, rate=growing, collector=None, **fixed)
         run = Run(assembly, batches, epochs, streams, engine, [watch])
         try:
             with engine.watched():

@@ -13,7 +13,8 @@ class EpochRecord:
     """One epoch: means over it, learning rates at its end, and what validation found after it.
 
     ``total`` and ``kl`` are means over steps, ``nll`` and ``scores`` (accuracy, or rmse) over training examples as they
-    were met, with the weights of the moment. ``std_ratio`` is posterior std / prior std at the end.
+    were met, with the weights of the moment. ``std_ratio`` is posterior std / prior std at the end, ``temperature``
+    that of the posterior that these steps aimed at.
     """
 
     epoch: int
@@ -24,6 +25,7 @@ class EpochRecord:
     scores: Mapping[str, float] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
     validation: Mapping[str, float] = field(default_factory=dict)
+    temperature: float = 1.0
 
     def as_state(self) -> dict[str, Any]:
         """Plain data from which ``EpochRecord(**state)`` is the same again."""
@@ -37,6 +39,7 @@ class EpochRecord:
             "kl": self.kl,
             **self.scores,
             "std_ratio": self.std_ratio,
+            "temperature": self.temperature,
             **{f"lr.{name}": rate for name, rate in self.rates.items()},
             **{f"validation.{name}": value for name, value in self.validation.items()},
         }

@@ -136,6 +136,7 @@ class Run:
             scores={} if self.score_name is None else {self.score_name: score / examples},
             rates=rates,
             validation=dict(validation),
+            temperature=self.assembly.temperature,
         )
         self.history.epochs.append(record)
         self.epoch, self.batch = self.epoch + 1, 0

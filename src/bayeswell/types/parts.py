@@ -106,6 +106,10 @@ class Stepper(Protocol):
         """The learning rate of groups that name none; rates of groups are set relative to it."""
         ...
 
+    def planned(self, total_steps: int) -> Stepper:
+        """The same for a run of so many steps: one whose rate depends on that has a number for it from here on."""
+        return self
+
     def build(self, *param_groups: Any, **wanted: Any) -> Optimizer:
         """``build(groups, **wanted)``: an ordinary torch optimizer over ``[{"params": [...], "lr": ...}, ...]``."""
         ...

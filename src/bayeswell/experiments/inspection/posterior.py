@@ -46,7 +46,9 @@ _VALUES = 20
 Measure = Callable[[], dict[str, Any]]
 
 
-def posterior_records(experiment: Experiment, predictor: Predictor, data: Data, *, full: bool) -> dict[str, Measure]:
+def posterior_records(
+    experiment: Experiment, predictor: Predictor, data: Data, temperature: float, *, full: bool
+) -> dict[str, Measure]:
     """What to measure, by name; each gives records by the names of their plots."""
     model, likelihood = predictor.model, predictor.likelihood
     some = _some(data, EXAMPLES)
@@ -74,7 +76,7 @@ def posterior_records(experiment: Experiment, predictor: Predictor, data: Data, 
         ),
     }
     if LOG_PROB in model.posterior_part.provides:
-        found["trust"] = lambda: {"trust": _trust(experiment, predictor, data, full=full)}
+        found["trust"] = lambda: {"trust": _trust(predictor, data, temperature, full=full)}
     if full:
         found["truncation"] = lambda: _truncation(model, likelihood, data)
     return found
@@ -161,12 +163,11 @@ def _elbo(model: BayesianModule, likelihood: Any, data: Data) -> dict[str, Any]:
     return {"metrics": {"negative_elbo": negative_elbo(nll, report.kl, size), "kl_per_example": report.kl / size}}
 
 
-def _trust(experiment: Experiment, predictor: Predictor, data: Data, *, full: bool) -> dict[str, Any]:
-    """k-hat against the posterior that the method aims at, at its own temperature."""
+def _trust(predictor: Predictor, data: Data, temperature: float, *, full: bool) -> dict[str, Any]:
+    """k-hat against the posterior that the run aimed at, at its own temperature."""
     model = predictor.model
     if not full and PASSES * model.layout.size * len(data.train[1]) > _WORK:
         _too_large(model.layout.size)
-    temperature = experiment.method_part.temperature
     found = pareto_report(
         model, predictor.likelihood, data.train, draws=PASSES, temperature=temperature, batch_size=BATCH
     )

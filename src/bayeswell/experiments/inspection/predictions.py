@@ -43,6 +43,7 @@ class Seen:
     ood_inputs: Tensor | None
     found: ClassPrediction | RealPrediction
     outside: ClassPrediction | None
+    temperature: float
 
 
 def prediction_records(seen: Seen) -> dict[str, Any]:

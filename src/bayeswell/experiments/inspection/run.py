@@ -26,6 +26,7 @@ from ..evaluating import BATCH, load_model
 from ..experiment import experiment_of
 from ..paths import path_of
 from ..problem import load_problem
+from ..running import finished_result
 from .posterior import posterior_records
 from .predictions import Seen, example_records, prediction_records, regression_band
 
@@ -101,14 +102,17 @@ def _look(folder: Path) -> Seen:
     keep = experiment.draws * len(inputs) * problem.data.outputs <= _KEPT
     found = predict(inputs, keep)
     outside = None if problem.ood_inputs is None else predict(problem.ood_inputs)
-    return Seen(experiment, predictor, problem.data, problem.ood_inputs, found, outside)
+    given = experiment.method_part.temperature
+    usual = given if isinstance(given, int | float) else 1.0
+    temperature = float((finished_result(folder) or {}).get("temperature", usual))
+    return Seen(experiment, predictor, problem.data, problem.ood_inputs, found, outside, temperature)
 
 
 def _parts(seen: Seen, full: bool) -> dict[str, Callable[[], dict[str, Any]]]:
     parts: dict[str, Callable[[], dict[str, Any]]] = {"predictions": lambda: prediction_records(seen)}
     if isinstance(seen.found, RealPrediction) and seen.data.input_shape == (1,) and seen.data.outputs == 1:
         parts["regression_band"] = lambda: {"regression_band": regression_band(seen)}
-    posterior = posterior_records(seen.experiment, seen.predictor, seen.data, full=full)
+    posterior = posterior_records(seen.experiment, seen.predictor, seen.data, seen.temperature, full=full)
     return {**parts, "examples": lambda: example_records(seen), **posterior}
 
 

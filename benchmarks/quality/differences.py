@@ -1,0 +1,91 @@
+"""Means over seeds, and differences to the control at the same seeds, with their standard errors."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .plan import CONTROL
+
+Line = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean and its standard error over seeds; the error of a single number is not known (NaN)."""
+
+    mean: float
+    error: float
+    count: int
+
+    @property
+    def within_noise(self) -> bool:
+        """Whether it is at most zero within two standard errors."""
+        return self.mean <= (2 * self.error if math.isfinite(self.error) else 0.0)
+
+    def above(self, limit: float) -> bool:
+        """Whether it is above the limit by more than two standard errors."""
+        return self.mean - (2 * self.error if math.isfinite(self.error) else 0.0) > limit
+
+
+def mean_of(values: Sequence[float]) -> Mean:
+    """Infinite if any of them is not a number: a run that diverged is not averaged away."""
+    if any(not math.isfinite(value) for value in values):
+        return Mean(math.inf, 0.0, len(values))
+    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return Mean(statistics.fmean(values), error, len(values))
+
+
+@dataclass(frozen=True)
+class Results:
+    """The measured lines by problem, method and seed."""
+
+    lines: Mapping[tuple[str, str], Mapping[int, Line]]
+
+    @classmethod
+    def of(cls, lines: Sequence[Line]) -> Results:
+        found: dict[tuple[str, str], dict[int, Line]] = {}
+        for line in lines:
+            found.setdefault((line["problem"], line["method"]), {})[line["seed"]] = line
+        return cls(found)
+
+    def at(self, problem: str, method: str) -> Mapping[int, Line]:
+        """By seed; empty if nothing was measured."""
+        return self.lines.get((problem, method), {})
+
+    def score(self, problem: str, method: str, metric: str) -> Mean | None:
+        """Over all seeds; infinite where a run failed."""
+        lines = self.at(problem, method).values()
+        values = [_value(line, metric) for line in lines if "error" in line or metric in line]
+        return mean_of(values) if values else None
+
+    def difference(self, problem: str, method: str, metric: str = "nll") -> Mean | None:
+        """To the control at the same seeds: the mean of the paired differences, and its standard error."""
+        pairs = self.pairs(problem, method, metric)
+        return mean_of(list(pairs.values())) if pairs else None
+
+    def pairs(self, problem: str, method: str, metric: str = "nll") -> dict[int, float]:
+        """The difference at each seed that both were measured at."""
+        own, control = self.at(problem, method), self.at(problem, CONTROL)
+        return {
+            seed: _value(own[seed], metric) - _value(control[seed], metric)
+            for seed in sorted(own)
+            if seed in control and metric in control[seed] and (metric in own[seed] or "error" in own[seed])
+        }
+
+    def methods(self, problems: Sequence[str], peers: bool = False) -> list[str]:
+        """Every method that was measured on one of these problems, the control first."""
+        found = dict.fromkeys(method for (problem, method) in self.lines if problem in problems)
+        kept = [one for one in found if one.startswith("peer: ") == peers]
+        return sorted(kept, key=lambda name: name != CONTROL)
+
+    def problems(self, among: Sequence[str]) -> list[str]:
+        """Those of some problems that anything was measured on."""
+        return [name for name in among if any(problem == name for (problem, _) in self.lines)]
+
+
+def _value(line: Line, metric: str) -> float:
+    return math.inf if "error" in line else float(line[metric])

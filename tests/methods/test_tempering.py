@@ -1,0 +1,126 @@
+"""The temperature that a run finds by itself, and the learning rate that fits its length."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import bayeswell as bw
+from bayeswell.methods import assemble, find_method
+from bayeswell.methods.tempering import COLD_START, PRIOR_WEIGHT, SHARE, TargetSpread
+from bayeswell.optimizers.standard import rate_for
+from bayeswell.types import Progress
+
+pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.BayeswellWarning")
+
+
+def noisy(count: int = 300, noise: float = 0.5) -> tuple[Tensor, Tensor]:
+    generator = bw.make_generator(3)
+    x = torch.randn(count, 3, generator=generator)
+    return x, (x @ torch.tensor([[1.0], [-0.7], [0.4]])) + noise * torch.randn(count, 1, generator=generator)
+
+
+def net(outputs: int = 1) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 7), nn.Tanh(), nn.Linear(7, outputs))
+
+
+def test_the_unexplained_share_of_classes_is_nll_over_the_entropy_of_their_frequencies() -> None:
+    spread = TargetSpread()
+    spread.observe(torch.tensor([0, 0, 2, -100]))  # ignored labels do not count
+    spread.observe(torch.tensor([[0, 0], [0, 2]]))
+    frequencies = [5 / 7, 2 / 7]
+    entropy = -sum(f * math.log(f) for f in frequencies)
+    assert spread.unexplained(0.3, {}) == pytest.approx(0.3 / entropy, rel=1e-12)
+    assert spread.unexplained(5.0, {}) == 1.0
+
+
+def test_the_unexplained_share_of_real_targets_is_squared_error_over_variance() -> None:
+    spread, y = TargetSpread(), torch.randn(50, 2, generator=bw.make_generator(0), dtype=torch.float64) * 3 + 1
+    for part in y.split(8):
+        spread.observe(part)
+    variance = float(y.var(0, correction=0).mean())
+    assert spread.unexplained(-9.0, {"rmse": 0.4}) == pytest.approx(0.16 / variance, rel=1e-9)
+
+
+def test_zeros_and_ones_are_measured_by_their_entropy() -> None:
+    spread = TargetSpread()
+    spread.observe(torch.tensor([[0.0], [1.0], [1.0], [1.0]]))
+    entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
+    assert spread.unexplained(0.2, {"accuracy": 0.9}) == pytest.approx(0.2 / entropy, rel=1e-9)
+
+
+@pytest.mark.parametrize("method", ["bbb", "k-tied", "flipout"])
+def test_the_pull_on_the_means_is_the_same_at_every_temperature(method: str) -> None:
+    """T KL under the scaled prior has the gradient of PRIOR_WEIGHT * -log p in the means; stds feel T."""
+    x, y = noisy()
+    parts = assemble(
+        find_method(method), net(), "gaussian", dataset_size=300, batches=3, epochs=10, generator=bw.make_generator(0)
+    )
+    assert parts.tempering is not None
+    posterior, before = parts.model.posterior, parts.model.prior.std_vector() / math.sqrt(COLD_START / PRIOR_WEIGHT)
+    mean = dict(posterior.named_parameters())["mean"]
+    for temperature in (COLD_START, 0.037, 0.5):
+        parts.tempering._move_to(temperature)
+        _, kl = posterior.sample_and_kl(None, parts.model.prior)
+        (slope,) = torch.autograd.grad(temperature * kl, mean)
+        torch.testing.assert_close(slope, PRIOR_WEIGHT * mean.detach() / before.square(), rtol=2e-5, atol=1e-6)
+        assert parts.objective.temperature == temperature
+    assert x.shape[0] == y.shape[0]
+
+
+def test_a_run_ends_at_its_share_of_what_is_unexplained() -> None:
+    x, y = noisy()
+    result = bw.fit(net(), (x, y), "bbb", "gaussian", epochs=12, batch_size=30)
+    last, before = result.histories[0].epochs[-1], result.histories[0].epochs[-2]
+    variance = float(y.double().var(0, correction=0))
+    assert before.temperature == pytest.approx(result.histories[0].epochs[-3].scores["rmse"] ** 2 / variance * SHARE)
+    assert result.temperature == pytest.approx(SHARE * last.scores["rmse"] ** 2 / variance, rel=1e-6)
+    assert [record.temperature for record in result.histories[0].epochs[:3]] == [COLD_START] * 3
+
+
+def test_draws_are_collected_at_one_temperature() -> None:
+    result = bw.fit(net(), noisy(), "sghmc", "gaussian", epochs=20, batch_size=30)
+    late = {record.temperature for record in result.histories[0].epochs[10:]}
+    assert len(late) == 1
+    assert late != {COLD_START}
+
+
+def test_a_point_and_a_given_temperature_are_left_alone() -> None:
+    for method, given, wanted in (("map", {}, PRIOR_WEIGHT), ("bbb", {"temperature": 1.0}, 1.0)):
+        result = bw.fit(net(), noisy(), method, "gaussian", epochs=2, batch_size=30, **given)
+        assert result.temperature == wanted
+        assert float(result.model.prior.std_vector()[0]) == pytest.approx(math.sqrt(2 / 3), rel=1e-6)
+
+
+def test_a_scaled_prior_comes_back_from_disk(tmp_path: Path) -> None:
+    result = bw.fit(net(), noisy(), "bbb", "gaussian", epochs=6, batch_size=30)
+    result.save(tmp_path / "model")
+    back = bw.load(tmp_path / "model")
+    assert torch.equal(back.model.prior.std_vector(), result.model.prior.std_vector())
+    assert back.model.std_ratio() == result.std_ratio
+    std = math.sqrt(2 / 3 * result.temperature / PRIOR_WEIGHT)
+    assert float(back.model.prior.std_vector()[0]) == pytest.approx(std, rel=1e-5)
+    assert f"{std:.3g}" in str(back.model.describe())
+
+
+def test_another_word_is_refused() -> None:
+    with pytest.raises(bw.SettingError, match="temperature = 'warm'; give a number, or 'auto'"):
+        bw.fit(net(), noisy(), "bbb", "gaussian", temperature="warm")
+
+
+@pytest.mark.parametrize(("steps", "rate"), [(10, 0.01), (625, 0.01), (2500, 0.005), (62_500, 0.001)])
+def test_the_rate_fits_the_length(steps: int, rate: float) -> None:
+    assert rate_for(steps) == pytest.approx(rate)
+    parts = assemble(
+        find_method("bbb"), net(), "gaussian", dataset_size=50, batches=5, epochs=steps // 5,
+        generator=bw.make_generator(0),
+    )  # fmt: skip
+    parts.before_step(Progress(0, steps, 0, 5))
+    groups = {group["name"]: group["lr"] for group in parts.optimizer.param_groups}
+    assert groups["means"] == pytest.approx(rate)
+    assert groups["stds"] == pytest.approx(10 * rate)
