@@ -35,7 +35,15 @@ double potential(const Problem& p, const Vector& white, Vector& gradient) {
     for (size_t i = 0; i < white.size(); ++i) weights[i] = p.scale[i] * white[i], u += 0.5 * white[i] * white[i];
     for (int64_t j = 0; j < p.hidden; ++j)
         for (int64_t e = 0; e < n; ++e) h[j * n + e] = weights[first + j];
-    for (int64_t i = 0; i < p.inputs; ++i)
+    int64_t i = 0;
+    for (; i + 4 <= p.inputs; i += 4)  // four at once: a quarter of the traffic with h
+        for (int64_t j = 0; j < p.hidden; ++j) {
+            const double *w = &weights[j * p.inputs + i], *x = &p.x[i * n];
+            const double a = w[0], b = w[1], c = w[2], g = w[3];
+            double* to = &h[j * n];
+            for (int64_t e = 0; e < n; ++e) to[e] += a * x[e] + b * x[n + e] + c * x[2 * n + e] + g * x[3 * n + e];
+        }
+    for (; i < p.inputs; ++i)
         for (int64_t j = 0; j < p.hidden; ++j) {
             const double w = weights[j * p.inputs + i];
             for (int64_t e = 0; e < n; ++e) h[j * n + e] += w * p.x[i * n + e];
@@ -88,7 +96,18 @@ double potential(const Problem& p, const Vector& white, Vector& gradient) {
         for (int64_t e = 0; e < n; ++e) of[e] *= 1 - h[j * n + e] * h[j * n + e], sum += of[e];
         gradient[first + j] = sum;
     }
-    for (int64_t i = 0; i < p.inputs; ++i)
+    for (i = 0; i + 4 <= p.inputs; i += 4)
+        for (int64_t j = 0; j < p.hidden; ++j) {
+            const double *of = &d[j * n], *x = &p.x[i * n];
+            double one = 0, two = 0, three = 0, four = 0;
+            for (int64_t e = 0; e < n; ++e) {
+                one += of[e] * x[e], two += of[e] * x[n + e];
+                three += of[e] * x[2 * n + e], four += of[e] * x[3 * n + e];
+            }
+            double* to = &gradient[j * p.inputs + i];
+            to[0] = one, to[1] = two, to[2] = three, to[3] = four;
+        }
+    for (; i < p.inputs; ++i)
         for (int64_t j = 0; j < p.hidden; ++j) {
             double dot = 0;
             for (int64_t e = 0; e < n; ++e) dot += d[j * n + e] * p.x[i * n + e];

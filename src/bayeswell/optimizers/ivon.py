@@ -31,10 +31,10 @@ class IVONOptimizer(DenseOptimizer):
         mean <- mean - lr (h_0 + decay) clip((mom / (1 - b1^t) + decay mean) / (h + decay))
         std  <- 1 / sqrt(ess (h + decay))
 
-    so the first step is one of SGD with rate lr (without ``rescale_lr`` the factor h_0 + decay is 1). For one weight draw w = mean + std eps with gradient g,
-    d NLL / d log_std = g std eps, and h^ = g eps / std as published; several draws are averaged by the objective.
-    Gradients must be those of the NLL alone (``ELBO`` with temperature 0): the prior is in ``decay``. Any estimator
-    with an unbiased gradient in ``log_std`` will do.
+    so the first step is one of SGD with rate lr (without ``rescale_lr`` the factor h_0 + decay is 1). For one weight
+    draw w = mean + std eps with gradient g, d NLL / d log_std = g std eps, and h^ = g eps / std as published; several
+    draws are averaged by the objective. Gradients must be those of the NLL alone (``ELBO`` with temperature 0): the
+    prior is in ``decay``. Any estimator with an unbiased gradient in ``log_std`` will do.
 
     The published decay is that of a prior with precision ess * decay; from the model's prior it follows as above,
     so that the fixed point is the optimum of mean NLL + T KL / N. On a quadratic loss that is the exact mean and
