@@ -2,9 +2,10 @@
 
 Each problem is a tanh network with a normal prior and data made from a seed. Its reference, kept in
 ``tests/references``, holds the problem itself, what thousands of nearly independent draws of its posterior at
-temperature 1 say of the function at test inputs, and how far these draws can be trusted. The standard is posteriordb's definition of
-a reference posterior, asked of function values instead of weights: several chains, R-hat < 1.01, no divergent
-transition, E-FMI > 0.2, lag-1 autocorrelation below 0.05 after thinning. A run that misses it is not written.
+temperature 1 say of the function at test inputs, and how far these draws can be trusted. The standard is
+posteriordb's definition of a reference posterior, asked of function values instead of weights: several chains, R-hat
+< 1.01, no divergent transition, E-FMI > 0.2, lag-1 autocorrelation below 0.05 after thinning. A run that misses it is
+not written.
 
 Reading a reference needs numpy alone; making one needs a C++ compiler (``nuts.cpp`` is the sampler), the extra
 ``references`` (numpyro, for its diagnostics) and some minutes:
