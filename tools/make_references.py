@@ -147,7 +147,9 @@ def digits() -> Problem:
     )  # fmt: skip
 
 
-PROBLEMS = {"regression": regression, "classification": classification, "gap": gap, "digits": digits}
+PROBLEMS = {"regression": regression, "classification": classification, "gap": gap}
+PLANNED = {"digits": digits}
+"""Problems without a reference yet: to be made by this script, and then moved to ``PROBLEMS``."""
 RUNS: Mapping[str, Mapping[str, int]] = {
     "regression": {"chains": 10, "warm_up": 1000, "draws": 2000, "thinning": 2},
     "classification": {"chains": 10, "warm_up": 1000, "draws": 2000, "thinning": 2},
@@ -350,11 +352,11 @@ def _load(name: str) -> Any:
 
 def main(names: list[str]) -> int:
     """Make the named references, or all; 1 if one of them is not good enough to be kept."""
-    wrong = 0
+    wrong, known = 0, PROBLEMS | PLANNED
     for name in names or list(PROBLEMS):
-        if name not in PROBLEMS:
-            sys.exit(f"make_references: there is no problem '{name}'; allowed: {', '.join(PROBLEMS)}")
-        found = sample(PROBLEMS[name](), seed=1, **RUNS[name])
+        if name not in known:
+            sys.exit(f"make_references: there is no problem '{name}'; allowed: {', '.join(known)}")
+        found = sample(known[name](), seed=1, **RUNS[name])
         print(name, json.dumps(found.run, indent=2), flush=True)
         if bad := faults(found.run):
             wrong = 1

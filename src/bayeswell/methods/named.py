@@ -12,7 +12,7 @@ from .resolved import resolve
 _TAIL = {"name": "cosine", "final": 0.1}
 """Averages need steps that still move, and learned noise that is not that of large steps."""
 # A share of the Newton step, each mean's cut at 0.1; stds from a twentieth of the prior's, found within the run.
-_IVON = {"name": "ivon", "lr": 0.1, "beta2": None, "hess_init": None, "clip": 0.1, "rescale_lr": False, "rest_lr": 0.01}
+_IVON = {"name": "ivon", "lr": 0.3, "beta2": None, "hess_init": None, "clip": 0.1, "rescale_lr": False, "rest_lr": 0.01}
 
 _TABLE = (
     Method("map", "one weight vector, the prior as weight decay", "MacKay 1992", "delta"),

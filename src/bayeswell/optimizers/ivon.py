@@ -152,11 +152,11 @@ class IVONOptimizer(DenseOptimizer):
 
 _VECTORS = ("precision", "momentum", "decay", "scale")
 _SQUARE_MEMORY = 0.999
-_SHORTEST_MEMORY, _MEMORY_SHARE = 20, 0.1
+_SHORTEST_MEMORY, _MEMORY_SHARE = 100, 0.1
 
 
 def _curvature_rate(group: Group, step: float) -> float:
-    """1 - b2: with b2 None the estimate remembers the last tenth of the steps so far, but 20 at least."""
+    """1 - b2: with b2 None the estimate remembers the last tenth of the steps so far, but 100 at least."""
     if group["beta2"] is None:
         return 1 / max(_SHORTEST_MEMORY, _MEMORY_SHARE * step)
     return float(1 - group["beta2"])
@@ -171,7 +171,7 @@ class IVON(Stepper):
 
     ``beta2`` is the memory of the Hessian estimate: stds follow over 1 / (1 - beta2) steps. They have no rate of their
     own; the ``lr`` of their group is not used. The paper's 0.99999 is for runs of 10^5 steps and more. None: the memory
-    grows with the run, 1 - b2 = min(0.05, 10 / t), so that a run of any length adapts its stds.
+    grows with the run, 1 - b2 = min(0.01, 10 / t), so that a run of any length adapts its stds.
     ``hess_init`` is the first Hessian diagonal of the mean NLL and sets the starting stds; None takes the posterior's
     stds as they are. Too high is the risky side: while h falls from there, means move by up to h_0 / h times lr.
     ``clip`` bounds the Newton step (mom + decay mean) / (h + decay) of each mean: a step that is too long is cut there.
