@@ -1,8 +1,8 @@
-"""Does a method draw from the posterior it speaks of? Every method against long runs of NUTS, on four small networks.
+"""Does a method draw from the posterior it speaks of? Every method against long runs of NUTS, on small networks.
 
-The references in tests/references hold the posteriors of two regression networks and two classifiers, at temperature 1:
-a curve, a stiff curve with a gap, three arms of a spiral, and handwritten digits. Each method trains the same networks
-under the same prior, likelihood and temperature, and untuned: with its own settings, the same on all four. All have one
+The references in tests/references hold posteriors of regression networks and of classifiers at temperature 1. Each
+method trains the same networks under the same prior, likelihood and temperature, and untuned: with its own settings,
+the same on all problems. All have one
 budget of forward passes: an ensemble of five trains each member for a fifth of the steps, and a method whose step costs
 twice as much takes half as many.
 

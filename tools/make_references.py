@@ -147,8 +147,8 @@ def digits() -> Problem:
     )  # fmt: skip
 
 
-PROBLEMS = {"regression": regression, "classification": classification, "gap": gap}
-PLANNED = {"digits": digits}
+PROBLEMS = {"regression": regression, "classification": classification}
+PLANNED = {"gap": gap, "digits": digits}
 """Problems without a reference yet: to be made by this script, and then moved to ``PROBLEMS``."""
 RUNS: Mapping[str, Mapping[str, int]] = {
     "regression": {"chains": 10, "warm_up": 1000, "draws": 2000, "thinning": 2},
