@@ -31,9 +31,11 @@ def measure(cell: Cell) -> dict[str, Any]:
     from . import runs
 
     name, _, temperature = cell.method.partition(AT)
-    given: dict[str, Any] = {"temperature": temperature if temperature == "auto" else float(temperature)}
+    given: dict[str, Any] = {}
+    if temperature:
+        given["temperature"] = temperature if temperature == "auto" else float(temperature)
     try:
-        return runs.run(cell.problem, name, cell.seed, {} if name == CONTROL else given, True)
+        return runs.run(cell.problem, name, cell.seed, given, True)
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
 

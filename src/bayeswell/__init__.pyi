@@ -11,6 +11,7 @@ from .errors import (
     MissingExtra,
     NetworkError,
     SettingError,
+    VerdictWarning,
 )
 from .estimators import ESTIMATORS, Flipout, LocalReparameterization, VariationalLaplace, WeightSampling
 from .gradients import Sharpness
@@ -128,6 +129,7 @@ __all__ = [
     "TorchScheduler",
     "Uniform",
     "VariationalLaplace",
+    "VerdictWarning",
     "WeightSampling",
     "Xavier",
     "__version__",

@@ -154,6 +154,8 @@ def _finish(
         "std_ratio": result.std_ratio,
         "temperature": result.temperature,
         "chains": _chains(result.chains),
+        "elbo": None if result.elbo is None else result.elbo.as_json(),
+        "trust": result.trust.as_json(),
         "stopped": result.stopped,
         "cost": {
             "unit": "forward passes of a batch; a backward pass counts as two",
@@ -178,7 +180,7 @@ def _finish(
 def _chains(report: ChainReport | None) -> dict[str, Any] | None:
     if report is None:
         return None
-    names = ("r_hat", "ess", "chains", "draws", "quantities", "constant")
+    names = ("r_hat", "ess", "typical_ess", "chains", "draws", "quantities", "constant")
     numbers = {name: plain(getattr(report, name), finite=True) for name in names}
     return {**numbers, "converged": report.converged, "warnings": list(report.warnings)}
 

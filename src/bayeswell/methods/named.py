@@ -11,6 +11,9 @@ from .resolved import resolve
 from .tempering import AUTO
 
 _SGD = {"name": "sgd", "lr": 0.05, "momentum": 0.9}
+# Samplers fit their rate to the problem (lr None). They offer draws of the last quarter to half of a run, of which at
+# least a hundred are kept: as many as a prediction looks at.
+_BANK = {"name": "bank", "max_draws": 200}
 
 _TABLE = (
     Method(
@@ -73,17 +76,20 @@ _TABLE = (
     Method("swag", "a low-rank Gaussian around the SGD path", "Maddox et al. 2019", "delta",
            stepper=_SGD, rate="constant", clip_norm=1.0, std_multiplier=1.0, collector="swag"),
     Method("sgld", "stochastic gradient Langevin dynamics", "Welling & Teh 2011", "delta",
-           stepper={"name": "sgld", "lr": 0.1}, rate="constant", std_multiplier=1.0, collector="bank"),
+           stepper={"name": "sgld", "lr": None}, rate="constant", std_multiplier=1.0, collector=_BANK),
     Method("sghmc", "stochastic gradient Hamiltonian Monte Carlo", "Chen et al. 2014", "delta",
-           stepper={"name": "sghmc", "lr": 0.03}, rate="constant", std_multiplier=1.0, collector="bank"),
+           stepper={"name": "sghmc", "lr": None}, rate="constant", std_multiplier=1.0, collector=_BANK),
     Method("psgld", "Langevin dynamics with an RMSprop preconditioner", "Li et al. 2016", "delta",
-           stepper={"name": "psgld", "lr": 5e-3}, rate="constant", std_multiplier=1.0, collector="bank"),
+           stepper={"name": "psgld", "lr": None}, rate="constant", std_multiplier=1.0, collector=_BANK),
     Method("csgld", "Langevin dynamics in cycles of the learning rate", "Zhang et al. 2020", "delta",
-           stepper="cyclical_sgld", rate="constant", std_multiplier=1.0, collector="bank"),
+           stepper={"name": "cyclical_sgld", "lr": None}, rate="constant", std_multiplier=1.0, collector=_BANK),
     Method("mc-dropout", "dropout kept on: each draw is a set of masks", "Gal & Ghahramani 2016", "delta",
            dropout="own"),
     Method("deep-ensemble", "independently trained networks", "Lakshminarayanan et al. 2017", "delta",
            members=5),
+    Method("snapshot-ensemble", "networks at the ends of the last cycles of the learning rate, in one run",
+           "Huang et al. 2017", "delta", rate={"name": "cyclic", "cycles": 5},
+           collector={"name": "cycle_ends", "cycles": 5, "keep": 3}),
     Method("laplace", "a Gaussian at the optimum from the curvature there", "MacKay 1992; Ritter et al. 2018", "delta",
            post_hoc="laplace", prediction=LINEARISED),
     Method("ivon", "natural-gradient mean-field at the cost of Adam", "Shen et al. 2024",

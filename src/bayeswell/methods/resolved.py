@@ -87,6 +87,14 @@ class ResolvedMethod:
             return COLD_START if self.tempers_itself else PRIOR_WEIGHT
         return own
 
+    @property
+    def shown_temperature(self) -> float | None:
+        """What scales the divergence in the recorded total, where the objective itself leaves it to the stepper."""
+        if not self.stepper.handles_divergence:
+            return None
+        own: float = getattr(self.stepper, "temperature", self.first_temperature)
+        return own
+
 
 def resolve(method: Method) -> ResolvedMethod:
     """The method's parts; whatever cannot work together in any network is refused here."""

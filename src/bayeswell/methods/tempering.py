@@ -108,11 +108,7 @@ class Tempering:
 
     def _move_to(self, temperature: float) -> None:
         ratio = temperature / self.temperature
-        self.temperature = temperature
-        if self.in_objective:
-            self.elbo.temperature = temperature
-        scale_prior(self.prior, temperature)
-        self._set_dropout()
+        self._set(temperature)
         for group in self.optimizer.param_groups:
             if "temperature" in group:  # a sampler
                 group["temperature"] *= ratio
@@ -125,11 +121,16 @@ class Tempering:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The inverse of ``state_dict``."""
-        self.temperature = float(state["temperature"])
         self.targets.counts, self.targets.moments = state["counts"], state["moments"]
+        self._set(float(state["temperature"]))
+
+    def _set(self, temperature: float) -> None:
         if self.in_objective:
-            self.elbo.temperature = self.temperature
-        scale_prior(self.prior, self.temperature)
+            self.elbo.temperature = temperature
+        elif self.elbo.shown_temperature is not None:
+            self.elbo.shown_temperature *= temperature / self.temperature
+        self.temperature = temperature
+        scale_prior(self.prior, temperature)
         self._set_dropout()
 
     def _set_dropout(self) -> None:

@@ -35,6 +35,25 @@ class NLLSums:
         """Nothing waits."""
 
 
+class NLLRows:
+    """The NLL of every example of the batch under each draw."""
+
+    def __init__(self, likelihood: Likelihood, targets: Tensor) -> None:
+        self.likelihood = likelihood
+        self.targets = targets
+        self.rows: list[Tensor] = []
+
+    def add(self, outputs: Tensor) -> None:
+        """Take in the outputs of one more draw."""
+        targets = self.targets.to(outputs.device)
+        if not self.rows:
+            check_targets(self.likelihood, targets, outputs)
+        self.rows.append(self.likelihood.nll(widened(outputs), targets).cpu())
+
+    def finish(self) -> None:
+        """Nothing waits."""
+
+
 class MixtureNLLs:
     """-log mean_d p(y given outputs of draw d) of every example of the batch, under each of several likelihoods.
 

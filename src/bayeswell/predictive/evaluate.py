@@ -21,7 +21,7 @@ from ..modes import evaluation_mode
 from ..random import make_generator
 from ..types import LINEARISED, Inputs, Likelihood
 from .accumulate import Accumulator, PredictionAverage, joined
-from .accumulate_nll import KeptOutputs, MixtureNLLs, NLLSums
+from .accumulate_nll import KeptOutputs, MixtureNLLs, NLLRows, NLLSums
 from .contracts import Drawable, Linearisable, ManyAtOnce, require_tensor
 from .inputs import Batch, Home, as_targets, cut_into_batches, home_of
 from .linearised import LinearisedNetwork, choose_prediction
@@ -169,6 +169,26 @@ def nll_of_draws(
         number = int(losses.isnan().nonzero()[0])
         raise NetworkError(f"the NLL of draw {number} is NaN: the network's outputs are not finite")
     return losses
+
+
+def nll_matrix(
+    model: Drawable, inputs: Inputs, targets: Any, likelihood: Any, *, draws: int, batch_size: int | None = None,
+    seed: int = 0,
+) -> Tensor:  # fmt: skip
+    """(D, S): -log p(y given x, w) of every example under each draw, in nats; NaN stays.
+
+    Its mean is ``expected_nll``, log D - logsumexp of -nll over draws is ``predictive_nll``. Arguments as in
+    ``predict``.
+    """
+    _require_counts("nll_matrix", draws, batch_size)
+    home = home_of(model)
+    batches = cut_into_batches(inputs, batch_size, home)
+    all_targets = as_targets(targets, batches[-1].stop)
+    part = LIKELIHOODS.resolve(likelihood)
+    rows = [NLLRows(part, all_targets[batch.start : batch.stop]) for batch in batches]
+    source = _choose_generator(None, seed, home)
+    _run_draws(model, batches, rows, draws, source, home, choose_prediction(model, None))
+    return torch.cat([torch.stack(batch.rows) for batch in rows], 1)
 
 
 def predictive_nll(

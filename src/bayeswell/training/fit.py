@@ -10,25 +10,32 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from ..errors import BayeswellWarning, CompositionError, NetworkError, SettingError, nearest, require_count
+from ..errors import (
+    BayeswellWarning,
+    CompositionError,
+    NetworkError,
+    SettingError,
+    VerdictWarning,
+    nearest,
+    require_count,
+)
 from ..fingerprint import sha256_of
 from ..lifting import BayesianModule, Saved, Where
 from ..methods import Method, assemble
-from ..metrics.chains import ChainReport
-from ..predictive.predictor import Predictor
+from ..nested import joined
 from ..random import derive_seed, make_generator
 from ..registry import label_of
-from ..types import BANK, Inputs, Progress
+from ..types import BANK, Progress
 from .beginning import Beginning, beginning, end_state
 from .calibrating import calibrated_fit
-from .chains import function_space_report
-from .data import Augment, Batches, TensorBatches, as_batches
+from .chains import away_from, disagreement, function_space_report
+from .data import Augment, Batch, Batches, TensorBatches, as_batches
 from .early_stopping import KeepBest
 from .engine import Devices, Engine
 from .examples import dtype_of, first_examples
@@ -37,39 +44,19 @@ from .loop import train
 from .members import Contribution, contribution, gather, mean_likelihood
 from .progress import ProgressBar, wants_progress
 from .records import EpochRecord, History, Watcher
+from .result import Result
 from .run import Callback, Run
 from .run_folder import Checkpointer, MetricsLog, RunFolder
 from .scores import Validation, validation_on
 from .settings import plain_settings
 from .signals import watched_signals
 from .streams import Streams, own_global_stream
+from .verdicts import FinalELBO, Note, Trust
+from .verdicts.conclude import Ended, Examples, conclude, how_many
 
 _HARDLY_MOVED = 0.1
 _LEAST_DRAWS = 4
-
-
-@dataclass(frozen=True)
-class Result(Predictor):
-    """A trained network that predicts, saves and says what it is.
-
-    ``chains`` tells, for samplers, whether the chains (one a member) agree in function space; ``stopped`` why training
-    ended before its time, if it did. ``temperature`` is that of the posterior: what the method gave, or what the fit
-    found (``Tempering``). ``state`` is where training stood at its end (optimizer, averages, generators):
-    ``fit(result, data, epochs=10)`` goes on from there.
-    """
-
-    method: Method
-    histories: tuple[History, ...]
-    seed: int
-    chains: ChainReport | None = None
-    stopped: str = ""
-    temperature: float = 1.0
-    state: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def std_ratio(self) -> float:
-        """Mean of posterior std / prior std: near 0 the network is deterministic, whatever it is called."""
-        return self.model.std_ratio()
+_LOOKED_AT, _HELD_OUT = 64, 1000
 
 
 def fit(
@@ -161,7 +148,7 @@ def fit(
     chosen, likelihood = start.method, start.likelihood
     if note and progress is not False:
         sys.stderr.write(f"{note}\n")
-    validate, best = _validation(chosen, validation, early_stopping, dtype)
+    validate, best, held_out = _validation(chosen, validation, early_stopping, dtype)
     where_to = Devices(devices=devices) if isinstance(devices, int) else devices
     engine = Engine(where_to)
     run_folder = folder if isinstance(folder, RunFolder) or folder is None else RunFolder(folder, resume=resume)
@@ -184,7 +171,7 @@ def fit(
                 engine.wait()
         if wants_progress(progress) and engine.rank == 0:
             watchers.append(stack.enter_context(closing(ProgressBar())))
-        return _fit_members(plan, validate, best, watchers, run_folder)
+        return _fit_members(plan, validate, best, watchers, run_folder, held_out)
 
 
 def _dtype(net: nn.Module | Saved) -> torch.dtype | None:
@@ -244,8 +231,9 @@ class _Plan:
 
 
 def _fit_members(
-    plan: _Plan, validate: Validation | None, best: KeepBest | None, watchers: list[Callback], folder: RunFolder | None
-) -> Result:
+    plan: _Plan, validate: Validation | None, best: KeepBest | None, watchers: list[Callback],
+    folder: RunFolder | None, held_out: Examples | None,
+) -> Result:  # fmt: skip
     """Train the members one after the other, going on where a checkpoint left off."""
     saved = folder.checkpoints.newest() if folder is not None and folder.resume else None
     finished = [] if saved is None else [Contribution.from_state(state) for state in saved["finished"]]
@@ -282,15 +270,42 @@ def _fit_members(
     histories = (run.history,) if method.members == 1 else tuple(member.history for member in finished)
     one = model if method.members == 1 else gather(model, finished)
     likelihood = mean_likelihood(run.assembly.likelihood, finished)
-    chains = None
-    if run.assembly.samples and one.useful_draws(_LEAST_DRAWS * method.members) < _LEAST_DRAWS * method.members:
+    with own_global_stream():
+        elbo, trust = _judged(plan, run, one, likelihood, histories, held_out)
+    for kind, line in [(BayeswellWarning, line) for line in trust.chain_warnings] + [
+        (VerdictWarning, line) for line in trust.other_warnings
+    ]:
+        warnings.warn(f"method '{method.name}': {line}", kind, stacklevel=3)
+    temperature = run.assembly.temperature
+    return Result(
+        one, likelihood, method, histories, seed, trust.chains, run.stopped, temperature, state, elbo, trust
+    )  # fmt: skip
+
+
+def _judged(
+    plan: _Plan, run: Run, model: BayesianModule, likelihood: Any, histories: tuple[History, ...],
+    held_out: Examples | None,
+) -> tuple[FinalELBO | None, Trust]:  # fmt: skip
+    """What the result says of itself: chains or members first, then all that can be measured at small cost."""
+    method, samples, known = plan.start.method, run.assembly.samples, Trust()
+    wanted = how_many(run.batches.examples, run.epochs, method.members)
+    train = _some_examples(run, wanted)
+    if samples and model.useful_draws(_LEAST_DRAWS * method.members) < _LEAST_DRAWS * method.members:
         note = f"fewer than {_LEAST_DRAWS} draws in a chain: whether it has converged cannot be told; train longer"
-        warnings.warn(f"method '{method.name}': {note}", BayeswellWarning, stacklevel=3)
-    elif run.assembly.samples and BANK in one.posterior_part.provides:
-        chains = function_space_report(one, method.members, _some_inputs(run), likelihood)
-        for note in chains.warnings:
-            warnings.warn(f"method '{method.name}': {note}", BayeswellWarning, stacklevel=3)
-    return Result(one, likelihood, method, histories, seed, chains, run.stopped, run.assembly.temperature, state)
+        known = Trust(notes=(Note("chains", note),))
+    elif BANK in model.posterior_part.provides and (samples or method.members > 1):
+        some = first_examples(train.inputs, _LOOKED_AT)
+        places = (some, away_from(some))
+        if samples:
+            reports = [function_space_report(model, method.members, place, likelihood) for place in places]
+            known = Trust(chains=reports[0], chains_elsewhere=reports[1])
+        else:
+            known = Trust(members=disagreement(model, method.members, places, likelihood))
+    temperature = run.assembly.temperature
+    ended = Ended(
+        model, likelihood, method.name, temperature, histories, run.batches.examples, samples, bool(run.stopped)
+    )
+    return conclude(ended, train, held_out, known)
 
 
 def _go_on(run: Run) -> None:
@@ -326,7 +341,7 @@ def fit_member(
 
 def _validation(
     method: Method, held_out: tuple[Any, Any] | None, stopping: KeepBest | int | None, dtype: torch.dtype | None
-) -> tuple[Validation | None, KeepBest | None]:
+) -> tuple[Validation | None, KeepBest | None, Examples | None]:
     if stopping is not None:
         if held_out is None:
             raise SettingError("early_stopping needs validation=(inputs, targets) to look at")
@@ -337,11 +352,12 @@ def _validation(
             )
     best = KeepBest(patience=stopping) if isinstance(stopping, int) else stopping
     if held_out is None:
-        return None, None
+        return None, None, None
     pairs = as_batches(held_out, 1, dtype)
     if not isinstance(pairs, TensorBatches) or pairs.weights is not None:
         raise SettingError("validation must be (inputs, targets) as tensors or arrays")
-    return validation_on(pairs.inputs, pairs.targets, draws=10), best
+    some = Examples(first_examples(pairs.inputs, _HELD_OUT), pairs.targets[:_HELD_OUT])
+    return validation_on(pairs.inputs, pairs.targets, draws=10), best, some
 
 
 class _Watch(Callback):
@@ -363,7 +379,18 @@ def _warn_of_stds_that_stood_still(run: Run, history: History, start: float) -> 
         warnings.warn(f"method '{run.assembly.method.name}': {note}; {advice}", BayeswellWarning, stacklevel=4)
 
 
-def _some_inputs(run: Run, count: int = 64) -> Inputs:
-    """A few training inputs, always the same."""
-    batch = next(iter(run.batches.epoch(0)))
-    return first_examples(run.engine.placed(batch)[0], count)
+def _some_examples(run: Run, count: int) -> Examples:
+    """Training examples, always the same, on the run's device."""
+    found: list[Batch] = []
+    for batch in run.batches.weighted(0):
+        found.append(batch)
+        count -= len(batch[1])
+        if count <= 0:
+            break
+    try:
+        inputs, targets = joined([batch[0] for batch in found]), torch.cat([batch[1] for batch in found])
+    except RuntimeError:  # batches that are each padded to a length of their own
+        found = found[:1]
+        inputs, targets = found[0][:2]
+    given = [batch[2] for batch in found if batch[2] is not None]
+    return Examples(*run.engine.placed((inputs, targets)), torch.cat(given) if given else None)

@@ -6,7 +6,18 @@ Shapes: P weights in one flat vector, S examples in a batch, D draws. Losses are
 from .calibration import LOGITS, NOISE, Calibration
 from .likelihood import ClassLikelihood, Likelihood, LikelihoodPart, RealLikelihood
 from .model import BayesianModel, Estimator, LinearLayer, Objective, PosteriorPart
-from .parts import Collector, CollectorPart, Divergence, KLWeight, ParamGroups, PostHocPart, PriorPart, Rate, Stepper
+from .parts import (
+    Collector,
+    CollectorPart,
+    Divergence,
+    FitsItself,
+    KLWeight,
+    ParamGroups,
+    PostHocPart,
+    PriorPart,
+    Rate,
+    Stepper,
+)
 from .posterior import Posterior, Prior
 from .records import ExpectedNLL, Inputs, Progress, Step, Terms
 from .words import (
@@ -47,6 +58,7 @@ __all__ = [
     "Divergence",
     "Estimator",
     "ExpectedNLL",
+    "FitsItself",
     "Inputs",
     "KLWeight",
     "Likelihood",
