@@ -31,9 +31,9 @@ class CyclicalSGLD(SamplerPart):
     0.94) and 0.09 from 0.5: hence our default, which explores for half of a cycle only. With ``exploration`` = 0
     there is noise everywhere. As the rate falls to 0 the bias of a finite step falls with it.
 
-    ``lr`` None explores by Adam, up to the place ``collection``, and fits the rate of each cycle's noisy steps to the
-    curvature where that has led, with a preconditioner from there (``fitting.FittedSampler``); the first third of these
-    steps is burn-in.
+    ``lr`` None explores by Adam, up to 60 percent of the way from ``exploration`` to ``collection``, and fits the rate
+    of each cycle's noisy steps to the curvature where that has led, with a preconditioner from there
+    (``fitting.FittedSampler``).
     """
 
     lr: float | None = 0.2
@@ -67,7 +67,8 @@ class CyclicalSGLD(SamplerPart):
     def _plan(self, total_steps: int | None) -> Plan:
         steps = planned(self.name, total_steps)
         cosine_cycles(self.name, self.cycles, steps, self.exploration, self.collection)  # refuses what cannot be
-        return Plan(steps, self.cycles, self.collection, self.collection + (1 - self.collection) / 3)
+        descent = self.exploration + 0.6 * (self.collection - self.exploration)
+        return Plan(steps, self.cycles, descent, self.collection)
 
     def sampling(self, at: Progress) -> bool:
         """In the last part of each cycle."""

@@ -11,7 +11,7 @@ DESCEND, LOOK, DRAW = "descend", "look", "draw"
 
 _LEAST_DESCENT, _MOST_DESCENT, _BURN_IN, _SHORT = 0.4, 0.75, 0.1, 1500
 _SHARE_OF_LOOKS, _LEAST_LOOKS, _MOST_LOOKS = 0.025, 4, 40
-_TINY = 20
+_TINY, _HARDLY_A_RUN = 20, 60
 
 
 def descent_rate(steps: int) -> float:
@@ -25,7 +25,7 @@ def one_chain(owner: str, total_steps: int | None) -> Plan:
     It takes 75 percent of up to 1500 steps and 40 percent of 5300 or more; 10 percent more are burn-in.
     """
     steps = planned(owner, total_steps)
-    if steps < _TINY:
+    if steps < _HARDLY_A_RUN:  # draws from the second half, whatever they are worth: collectors count on some
         return Plan(steps, 1, 0.25, 0.5)
     descent = max(_LEAST_DESCENT, min(_MOST_DESCENT, _MOST_DESCENT * math.sqrt(_SHORT / steps)))
     return Plan(steps, 1, descent, descent + _BURN_IN)
