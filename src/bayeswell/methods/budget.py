@@ -31,9 +31,9 @@ def within_budget(method: Method, examples: int, epochs: int) -> Plan:
     A number is that for any method: as many members of full length as it pays for. The budget "auto" goes by the
     length of a run. A short one (below SHORT examples met) has five members of full length: they make predictions
     better most surely, and cost seconds. In a longer one members have half the epochs each, since an average of two
-    networks of half the length is better than one of full length where data are many: three of them (1.5 times
-    ordinary training), or two (the same cost) above LONG. docs/decisions.md has the measurements. A method without a
-    budget keeps its members.
+    networks of half the length is better than one of full length where data are many: twice ordinary training in
+    all, so four of them, or the same cost above LONG, so two. docs/decisions.md has the measurements. A method without
+    a budget keeps its members.
     """
     if method.budget is None:
         return Plan(method, epochs, "")
@@ -44,7 +44,8 @@ def within_budget(method: Method, examples: int, epochs: int) -> Plan:
     if isinstance(method.budget, int | float):
         members, why = math.floor(method.budget / each + 1e-9), f"budget = {method.budget:g}"
     else:
-        members = 5 if short else 3 if met < LONG else 2
+        times = 5 if short else 2 if met < LONG else 1
+        members = times * epochs // own
         length = "short" if short else "middling" if met < LONG else "long"
         why = f"a {length} run: {met:,} examples met; budget=... sets another"
     if members < 1:
