@@ -198,7 +198,7 @@ def sampled_kl_doubled(patch: Patch) -> None:
 
 def factor(value: Callable[[bw.ELBO, Any], float]) -> Callable[[Patch], None]:
     """Another scale of the KL in the objective."""
-    return lambda patch: patch.setattr(bw.ELBO, "_factor", value)
+    return lambda patch: patch.setattr(bw.ELBO, "_factor", lambda elbo, at, temperature: value(elbo, at))
 
 
 def path_keeps_the_score(patch: Patch) -> None:

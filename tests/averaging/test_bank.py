@@ -179,7 +179,7 @@ def test_bank_past_the_plan_says_so_once() -> None:
 
 
 def test_every_part_has_a_name_a_summary_and_a_paper() -> None:
-    assert list(AVERAGING) == ["swa", "ema", "swag_diag", "swag", "hwa", "bank"]
+    assert list(AVERAGING) == ["swa", "ema", "swag_diag", "swag", "hwa", "bank", "cycle_ends"]
     for summary, paper in AVERAGING.summaries().values():
         assert summary.endswith(".")
         assert paper

@@ -132,7 +132,7 @@ def test_the_trace_follows_each_layer() -> None:
     inputs = torch.randn(40, 3, dtype=torch.float64)
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
     bw.fit(net, (inputs, (inputs[:, 0] > 0).long()), "bbb", epochs=4, batch_size=10, callbacks=[trace, copy],
-           stepper={"name": "adam", "lr": 0.02}, std_multiplier=40.0, progress=False)  # fmt: skip
+           stepper={"name": "adam", "lr": 0.02}, std_multiplier=40.0, temperature=1.0, progress=False)  # fmt: skip
     path = trace.paths[0].layers["2.weight"]
     assert path[0] == pytest.approx(math.exp(-3), rel=1e-6)
     assert path[1:] == pytest.approx([float(np.exp(logs[16:24].mean())) for logs in copy.logs], rel=1e-9)

@@ -86,7 +86,7 @@ def test_a_folder_that_is_there_needs_no_slash(tmp_path: Path, monkeypatch: pyte
 
 def test_its_name_says_what_it_is() -> None:
     assert Experiment(method="k-tied", seed=3).name == "digits-k-tied-seed3"
-    assert Experiment(data="../my files/t$ble.csv").name == "t-ble-bbb-seed0"
+    assert Experiment(data="../my files/t$ble.csv").name == "t-ble-auto-seed0"
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_results(method: str) -> None:
 @pytest.mark.filterwarnings("ignore::bayeswell.errors.BayeswellWarning")  # of so short a training
 def test_a_result_whose_prior_was_learned() -> None:
     x, y = torch.randn(24, 5), torch.arange(24) % 3
-    first = bw.fit(_dense(), (x, y), epochs=2, seed=1, progress=False)
+    first = bw.fit(_dense(), (x, y), "bbb", epochs=2, seed=1, progress=False)
     result = bw.fit(first, (x, y), prior="posterior", epochs=2, seed=1, progress=False)
     assert "prior=posterior" in repr(result.model)
     for way in WAYS.values():

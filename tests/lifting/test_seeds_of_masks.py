@@ -30,6 +30,6 @@ def test_a_buffer_called_seed_goes_with_the_member() -> None:
     model = bw.bayesian(with_drawn_dropout(net), posterior="delta")
     assert seeds_of_masks(model.net) == ["1.seed"]
     assert list(draw_masks(model.net, torch.Generator())) == ["1.seed"]
-    member = contribution(model, bw.Categorical(), History(), torch.Generator())
+    member = contribution(model, bw.Categorical(), History(), 2, torch.Generator())
     assert set(member.extras) == {"2.seed"}
     assert member.extras["2.seed"].tolist() == [2.5]

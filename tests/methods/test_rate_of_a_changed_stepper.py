@@ -14,7 +14,7 @@ def _rate(method: Method, **settings: Any) -> float | None:
 
 
 ADAM = find_method("map").changed(lr=0.007)
-SGD = find_method("swag").changed(lr=0.3)
+SGD = find_method("swag").changed(stepper={"name": "sgd", "lr": 0.3})
 SGLD = find_method("sgld").changed(lr=0.8)
 IVON = find_method("ivon").changed(lr=0.9)
 FITS_THE_RUN = None

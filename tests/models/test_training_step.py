@@ -20,7 +20,7 @@ def one_step(net: nn.Module, inputs: Tensor, targets: Tensor, method: str) -> tu
     """Lift, one step of SGD on the method's objective; also the terms before the step."""
     torch.manual_seed(2)
     chosen = bw.find_method(method)
-    model = bw.bayesian(net, chosen.posterior, chosen.prior, chosen.estimator, means=chosen.means)
+    model = bw.bayesian(net, chosen.posterior, chosen.prior, chosen.estimator)
     elbo = bw.ELBO("categorical", 100, temperature=0.3)
     objective = elbo if chosen.sharpness_part is None else chosen.sharpness_part.wrap(elbo)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)

@@ -21,8 +21,9 @@ class Case:
     """A stepper; ``tolerance`` is that of the spread of a sampler."""
 
     def __init__(self, part: Any, tolerance: float = 0.1) -> None:
-        self.part, self.tolerance = part, tolerance
-        Track(part)
+        plan = getattr(part, "planned", None)  # a rate that depends on the length has a number from here on
+        self.part, self.tolerance = part if plan is None else plan(STEPS), tolerance
+        Track(self.part)
 
     def only(self, samples: bool) -> None:
         """Leave a check out that is about the other kind."""
