@@ -119,8 +119,7 @@ def test_words_for_a_gain_a_draw_and_a_loss() -> None:
     )
     assert found.lines == [
         "good: better than map in NLL (0.2300, by 0.0200 ± 0.0058). It costs 2 times map's passes.",
-        "same: no better than map here, and no worse: level in NLL (0.2600, +0.0100 ± 0.0115). "
-        "It costs what map costs.",
+        "same: no better than map here, and no worse: level in NLL (0.2600, +0.0100 ± 0.012). It costs what map costs.",
         "bad: loses to map: worse in NLL (0.2700, by 0.0200 ± 0.0058), better in nothing. "
         "It costs 5 times map's passes.",
     ]
@@ -139,7 +138,7 @@ def test_higher_accuracy_is_better_and_both_kinds_stand_in_one_line() -> None:
     found = judged(control, run("a", {"accuracy": 1.0, "nll": 0.27}, examples=more))
     # One example in four: 0.25 ± 0.25 is level; the NLL is worse by 3.5 standard errors.
     assert found.lines[0].startswith("a: loses to map: worse in NLL (0.2700, by 0.0200 ± 0.0058), better in nothing; ")
-    assert "level in accuracy (1.0000, +0.2500 ± 0.2500)" in found.lines[0]
+    assert "level in accuracy (1.0000, +0.2500 ± 0.25)" in found.lines[0]
     assert found.closing.endswith("The lowest NLL is map's own, 0.2500.")
     sure = {"accuracy": [0.51, 1.5, 1.5, 1.49], **shifted([0.03, 0.01, 0.03, 0.01])}
     found = judged(control, run("a", {"accuracy": 1.25, "nll": 0.27}, examples=sure))
@@ -156,10 +155,15 @@ def test_the_gap_is_told() -> None:
     wide = run("a", {"nll": 0.25}, examples={"nll": BASE}, records=band(0.42, 0.1, [0.88, 0.91]))
     found = judged(control, wide)
     assert found.control.endswith(
-        " In the gap in the inputs (-0.98 to 1) it has no epistemic band, and its 90 % intervals hold 31% of the "
-        "targets there, 92% elsewhere."
+        " In the gap in the inputs (-0.98 to 1) it has no epistemic band, and its 90 % intervals hold 31 % of the "
+        "targets there, 92 % elsewhere."
     )
-    assert "its epistemic std is 4.2 times that among the data, and its 90 % intervals hold 88%" in found.lines[0]
+    assert (
+        "its band widens (epistemic std 4.2 times that among the data), and its 90 % intervals hold 88 %"
+        in found.lines[0]
+    )
+    flat = run("b", {"nll": 0.25}, examples={"nll": BASE}, records=band(0.09, 0.1, [0.5, 0.91]))
+    assert "its band does not widen (epistemic std 0.9 times that" in judged(control, flat).lines[0]
 
 
 def test_no_words_without_a_control_or_beside_it() -> None:

@@ -18,6 +18,7 @@ _NAMES = {
     "shifted_accuracy": "accuracy on corrupted images", "shifted_nll": "NLL on corrupted images",
     "shifted_ece": "ECE on corrupted images", "ood_auroc_entropy": "AUROC of inputs from outside",
 }  # fmt: skip
+_SAME = 0.005
 _CHANCE = 0.05
 """How many of equal pairs are more than two standard errors apart, nearly."""
 
@@ -44,7 +45,7 @@ class Finding:
     def told(self) -> str:
         """``NLL (0.0632, by 0.0160 ± 0.0060)``; of what is level the difference with its sign."""
         apart, error = self.difference.value, self.difference.error
-        spread = "" if error is None else f" ± {shown(error)}"
+        spread = "" if error is None else f" ± {error:.2g}"
         if self.sense == "level":
             return f"{self.name} ({shown(self.value)}, {apart:+.4f}{spread})"
         return f"{self.name} ({shown(self.value)}, by {shown(abs(apart))}{spread})"
@@ -128,7 +129,7 @@ def _price(row: MethodRow, control: MethodRow) -> str:
     times = times_of(row, control)
     if times is None:
         return "What it costs is not known."
-    if abs(times - 1) < 0.005:
+    if abs(times - 1) < _SAME:
         return f"It costs what {control.label} costs."
     return f"It costs {times:.3g} times {control.label}'s passes."
 
@@ -141,12 +142,14 @@ def _gap(row: MethodRow) -> str:
         return ""
     within, among = epistemic
     if among > 0:
-        band = f"its epistemic std is {within / among:.2g} times that among the data"
+        times = f"{within / among:.1f}"
+        what = f"epistemic std {times} times that among the data"
+        band = f"its band widens ({what})" if float(times) > 1 else f"its band does not widen ({what})"
     else:
         band = "it has no epistemic band" if within == 0 else "it has an epistemic band there alone"
     return (
         f" In the gap in the inputs ({ends[0]:.2g} to {ends[1]:.2g}) {band}, and its 90 % intervals hold "
-        f"{covered[0]:.0%} of the targets there, {covered[1]:.0%} elsewhere."
+        f"{100 * covered[0]:.0f} % of the targets there, {100 * covered[1]:.0f} % elsewhere."
     )
 
 
@@ -162,8 +165,8 @@ def _meaning(findings: Sequence[Finding], control: MethodRow) -> str:
         " It is one training each: with another seed all may move again."
     )  # fmt: skip
     return (
-        f"Better and worse are differences from {control.label} of more than two standard errors (over {overs}); of the "
-        f"{len(findings)} differences about {max(1, round(chance))} would look so by chance.{alone}"
+        f"Better and worse are differences from {control.label} of more than two standard errors (over {overs}); "
+        f"of the {len(findings)} differences about {max(1, round(chance))} would look so by chance.{alone}"
     )
 
 
@@ -192,7 +195,10 @@ def _lowest(control: MethodRow, found: Sequence[tuple[MethodRow, list[Finding]]]
     if best is control:
         return f" The lowest NLL is {control.label}'s own, {best.cells['nll'].text}."
     times = times_of(best, control)
-    price = "" if times is None else f", at {times:.3g} times {control.label}'s passes"
+    same = times is not None and abs(times - 1) < _SAME
+    price = (
+        "" if times is None else ", at the same price" if same else f", at {times:.3g} times {control.label}'s passes"
+    )
     apart = next((f for row, findings in found if row is best for f in findings if f.score.key == "nll"), None)
     sure = "" if apart is None or apart.sense == "better" else ", though by less than can be told"
     return f" The lowest NLL is {best.label}'s, {best.cells['nll'].text}{price}{sure}."
