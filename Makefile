@@ -33,7 +33,7 @@ help: ## list the targets
 # Small networks: a second thread would only get in the way. What is finished is not trained again; `make clean` forgets.
 DEMO_METHODS := map,bbb,k-tied,hwa,swag,deep-ensemble,auto
 demo: environment-run ## install, then compare Bayesian methods on a curve with a gap and on digits: tables, words, a page
-	$(PY) -m bayeswell compare --methods $(DEMO_METHODS) --data gap --model mlp --model-set hidden=[50,50] --epochs 60 \
+	$(PY) -m bayeswell compare --methods $(DEMO_METHODS) --data gap --model mlp --model-set hidden=[50,50] --epochs 120 \
 	    --threads 1 --no-report --out build/demo/gap $(ARGS)
 	$(PY) -m bayeswell compare --methods $(DEMO_METHODS) --data digits --ood noise --model mlp \
 	    --model-set hidden=[100,100] --epochs 20 --batch-size 50 --threads 1 --no-report --out build/demo/digits $(ARGS)

@@ -1,18 +1,17 @@
-"""Does a method draw from the posterior it speaks of? Every method against long runs of NUTS, on two small networks.
+"""Does a method draw from the posterior it speaks of? Every method against long runs of NUTS, on small networks.
 
-The references in tests/references hold the posterior of a regression network and of a classifier, at temperature 1.
-Each method trains the same networks under the same prior, likelihood and temperature. All have one budget of
-forward passes: an ensemble of five trains each member for a fifth of the steps, and a method whose step costs twice as
-much takes half as many.
+The references in tests/references hold posteriors of regression networks and of classifiers at temperature 1. Each
+method trains the same networks under the same prior, likelihood and temperature, and untuned: with its own settings,
+the same on all problems. All have one
+budget of forward passes: an ensemble of five trains each member for a fifth of the steps, and a method whose step costs
+twice as much takes half as many.
 
-Samplers come nearest. Mean-field posteriors make the function about twice as uncertain as it is; an ensemble makes it
-four times too sure. laplace and vl fit a bell to the curvature at one point, which is that of the linearised network,
-and predict through that: draws through the network itself (prediction="sampled") leave the neighbourhood in which it is
-as curved as there, and are four times and twice as far off. (With the full covariance laplace has std ratio 1.04.) vl
-remains the farthest: its penalty draws the mean to where curvature is small. SWAG's std ratio is a matter of its
-learning rate: 0.2 to 1.0 over a decade.
+Samplers come nearest. Mean-field posteriors make the function more uncertain than it is; an ensemble makes it too sure.
+laplace and vl fit a bell to the curvature at one point, which is that of the linearised network, and predict through
+that: draws through the network itself (prediction="sampled") leave the neighbourhood in which it is as curved as there.
+(With the full covariance laplace has std ratio 1.04 on the first curve.)
 
-    python examples/fidelity.py [method ...]
+    python examples/fidelity.py [--problem NAME] [method ...]
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from bayeswell.metrics import agreement, mean_error, std_ratio, total_variation
 from bayeswell.training import fit
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
-from make_references import Reference, read_reference
+from make_references import PROBLEMS, Reference, read_reference
 
 SMOKE = bool(os.environ.get("BAYESWELL_SMOKE"))
 BUDGET = 150 if SMOKE else 15_000
@@ -45,63 +44,35 @@ BUDGET = 150 if SMOKE else 15_000
 
 DRAWS = 20 if SMOKE else 500
 
-ADAM = {"stepper": {"name": "adam", "lr": 0.01}}
+METHODS = (
+    "map", "bbb", "sgvb-lrt", "flipout", "k-tied", "low-rank", "vl", "f-bbb", "hwa", "ivon", "laplace", "mc-dropout",
+    "deep-ensemble", "swag", "sgld", "psgld", "sghmc", "csgld",
+)  # fmt: skip
+
 BANK = {"collector": {"name": "bank", "max_draws": DRAWS}}
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    "map": ADAM,
-    "bbb": ADAM,
-    "sgvb-lrt": ADAM,
-    "flipout": ADAM,
     # The first layer of 1-50-1 has one column: no higher rank fits, and there rank 1 is mean-field.
-    "k-tied": {**ADAM, "posterior": {"name": "k_tied", "rank": 1}},
-    "low-rank": ADAM,
-    "vl": ADAM,
-    "f-bbb": ADAM,
-    "hwa": ADAM,
-    "ivon": {"clip_norm": None},
-    "laplace": ADAM,
-    "mc-dropout": ADAM,
-    "deep-ensemble": ADAM,
+    "k-tied": {"posterior": {"name": "k_tied", "rank": 1}},
     # Its spread is that of SGD, which there is none of without small batches.
     "swag": {"batch_size": 10},
     "sgld": BANK,
     "psgld": BANK,
     "sghmc": BANK,
+    "csgld": BANK,
 }
-"""What differs from the named method. All data are in each step unless ``batch_size`` says otherwise."""
-
-RATES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
-    "regression": {
-        "swag": {"name": "sgd", "lr": 0.003, "momentum": 0.9},
-        "ivon": {"name": "ivon", "lr": 0.005, "hess_init": 100.0},
-        "sgld": {"name": "sgld", "lr": 0.002},
-        "psgld": {"name": "psgld", "lr": 0.001, "adapt_steps": BUDGET // 6},
-        "sghmc": {"name": "sghmc", "lr": 0.002, "momentum": 0.97},
-    },
-    "classification": {
-        "swag": {"name": "sgd", "lr": 0.05, "momentum": 0.9},
-        "ivon": {"name": "ivon", "lr": 0.1, "hess_init": 10.0},
-        "sgld": {"name": "sgld", "lr": 1.0},
-        "psgld": {"name": "psgld", "lr": 0.01, "adapt_steps": BUDGET // 6},
-        "sghmc": {"name": "sghmc", "lr": 0.1, "momentum": 0.97},
-    },
-}
-"""Steppers whose rate depends on the curvature of the loss, 100 times larger with this little noise in the targets.
-
-The best of three to six for each; Adam's one rate for all other methods is the best of three on the whole.
-"""
+"""What differs from the named method: no rates. All data are in each step unless ``batch_size`` says otherwise."""
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line of the table."""
+class Score:
+    """Two numbers against the reference (for their meaning see ``main``), and whether training diverged."""
 
-    name: str
-    mean_error: float
-    std_ratio: float
-    agreement: float
-    total_variation: float
-    seconds: float = math.nan
+    first: float
+    second: float
+    diverged: bool = False
+
+    def __str__(self) -> str:
+        return f"{'diverged':>17}" if self.diverged else f"{self.first:8.3f} {self.second:8.3f}"
 
 
 def network(reference: Reference) -> nn.Module:
@@ -113,74 +84,78 @@ def network(reference: Reference) -> nn.Module:
     return nn.Sequential(*layers[:-1])
 
 
-def predictions(reference: Reference, method: str) -> Any:
+def predictions(reference: Reference, method: str, budget: int = BUDGET, **settings: Any) -> Any:
     """What the method says at the reference's test inputs after training on its data."""
     problem = reference.problem
     options: dict[str, Any] = {"batch_size": len(problem.train_targets), "prior": problem.prior, "temperature": 1.0}
-    options |= SETTINGS.get(method, {})
-    if method in RATES[problem.name]:
-        options["stepper"] = RATES[problem.name][method]
+    options |= {**SETTINGS.get(method, {}), **settings}
     batches = math.ceil(len(problem.train_targets) / options["batch_size"])
-    epochs = max(10, round(BUDGET / find_method(method).cost / batches))
+    epochs = max(10, round(budget / find_method(method).cost / batches))
     data = (problem.train_inputs, problem.train_targets)
-    result = fit(network(reference), data, method, problem.likelihood, epochs=epochs, **options)
+    result = fit(network(reference), data, method, problem.likelihood, epochs=epochs, progress=False, **options)
     return result.predict(torch.from_numpy(problem.test_inputs).float(), draws=DRAWS)
 
 
-def compare(regression: Reference, classification: Reference, method: str) -> Row:
-    """A method on both problems."""
-    start = time.perf_counter()
+def compare(reference: Reference, method: str, **settings: Any) -> Score:
+    """A method on one problem."""
     with warnings.catch_warnings():
         # That chains are short and stds slow is what the table is there to show.
         warnings.simplefilter("ignore", bw.BayeswellWarning)
-        real, classes = predictions(regression, method), predictions(classification, method)
-    mean, std, probabilities = (torch.from_numpy(v) for v in (regression.mean, regression.std, classification.mean))
-    return Row(
-        method,
-        mean_error(real.mean[:, 0], mean, std),
-        std_ratio(real.epistemic_variance[:, 0].sqrt(), std),
-        agreement(classes.probabilities, probabilities),
-        total_variation(classes.probabilities, probabilities),
-        time.perf_counter() - start,
-    )
+        try:
+            found = predictions(reference, method, **settings)
+        except bw.DivergenceError:
+            return Score(math.nan, math.nan, diverged=True)
+    mean, std = torch.from_numpy(reference.mean), torch.from_numpy(reference.std)
+    if is_regression(reference):
+        return Score(
+            float(mean_error(found.mean[:, 0], mean, std)),
+            float(std_ratio(found.epistemic_variance[:, 0].sqrt(), std)),
+        )
+    return Score(float(agreement(found.probabilities, mean)), float(total_variation(found.probabilities, mean)))
 
 
-def floor(regression: Reference, classification: Reference) -> Row:
+def is_regression(reference: Reference) -> bool:
+    """Whether the reference is about f(x), not about class probabilities."""
+    return bool(reference.problem.likelihood["name"] == "gaussian")
+
+
+def floor(reference: Reference) -> Score:
     """Half of the chains of NUTS against the other half: what no method can beat."""
-    first, second = (torch.from_numpy(regression.chain_mean[half::2].mean(0)) for half in (0, 1))
-    one, other = (torch.from_numpy(classification.chain_mean[half::2].mean(0)) for half in (0, 1))
-    spreads = [torch.from_numpy(regression.chain_variance[half::2].mean(0)).sqrt() for half in (0, 1)]
-    return Row(
-        "NUTS (one half)", mean_error(first, second, spreads[1]), std_ratio(*spreads),
-        agreement(one, other), total_variation(one, other),
-    )  # fmt: skip
+    one, other = (torch.from_numpy(reference.chain_mean[half::2].mean(0)) for half in (0, 1))
+    if not is_regression(reference):
+        return Score(float(agreement(one, other)), float(total_variation(one, other)))
+    spreads = [torch.from_numpy(reference.chain_variance[half::2].mean(0)).sqrt() for half in (0, 1)]
+    return Score(float(mean_error(one, other, spreads[1])), float(std_ratio(*spreads)))
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     """Train, compare, print the table."""
-    regression, classification = read_reference("regression"), read_reference("classification")
-    names = sys.argv[1:] or list(SETTINGS)
+    problems = list(PROBLEMS)
+    if arguments[:1] == ["--problem"]:
+        problems, arguments = arguments[1:2], arguments[2:]
+    references = [read_reference(name) for name in problems]
+    names = arguments or list(METHODS)
     for name in names:
         find_method(name)
-    rows = [floor(regression, classification)]
-    rows += [compare(regression, classification, name) for name in names]
-    print(f"{BUDGET:,} forward passes for each method on each problem, temperature 1, {DRAWS} draws\n")
-    print(f"{'':18} {'regression 1-50-1':>22}   {'classification 2-16-3':>22}")
-    print(f"{'':18} {'mean error':>11} {'std ratio':>10}   {'agreement':>10} {'total var.':>11} {'seconds':>9}")
-    for row in sorted(rows, key=lambda row: row.total_variation):
-        seconds = "" if math.isnan(row.seconds) else f"{row.seconds:.1f}"
-        print(
-            f"{row.name:18} {row.mean_error:11.2f} {row.std_ratio:10.2f}   "
-            f"{100 * row.agreement:9.1f}% {row.total_variation:11.3f} {seconds:>9}"
-        )
+    print(f"{BUDGET:,} forward passes for each method on each problem, temperature 1, {DRAWS} draws, untuned\n")
+    widths = ["-".join(map(str, reference.problem.widths)) for reference in references]
+    print(f"{'':16}" + "".join(f" {f'{name} {width}':>19}" for name, width in zip(problems, widths, strict=True)))
+    heads = ["  error std ratio" if is_regression(reference) else "  agree tot. var." for reference in references]
+    print(f"{'':16}" + "".join(f" {head:>19}" for head in heads) + f"{'seconds':>9}")
+    print(f"{'NUTS (one half)':16}" + "".join(f" {floor(reference)!s:>19}" for reference in references))
+    for name in names:
+        start = time.perf_counter()
+        scores = [compare(reference, name) for reference in references]
+        line = f"{name:16}" + "".join(f" {score!s:>19}" for score in scores)
+        print(f"{line}{time.perf_counter() - start:9.1f}", flush=True)
     print(
-        "\nAgainst long runs of NUTS at test inputs on and off the data; sorted by total variation, best first."
-        "\nmean error: how many posterior stds the mean function is off (root mean square); 0 is exact."
-        "\nstd ratio:  std of the function / that of the posterior, on average; 1 is exact, 0 is no uncertainty."
-        "\nagreement:  share of inputs with the same most probable class."
-        "\ntotal var.: half the summed difference of class probabilities, on average; 0 is exact, 1 the worst."
+        "\nAgainst long runs of NUTS at test inputs on and off the data."
+        "\nerror:     how many posterior stds the mean function is off (root mean square); 0 is exact."
+        "\nstd ratio: std of the function / that of the posterior, on average; 1 is exact, 0 is no uncertainty."
+        "\nagree:     share of inputs with the same most probable class."
+        "\ntot. var.: half the summed difference of class probabilities, on average; 0 is exact, 1 the worst."
     )
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -1,23 +1,28 @@
 """Small networks whose posterior is known: the problems, and the long NUTS runs that stand for the truth.
 
 Each problem is a tanh network with a normal prior and data made from a seed. Its reference, kept in
-``tests/references``, holds the problem itself, what 10,000 nearly independent draws of its posterior at temperature 1
-say of the function at test inputs, and how far these draws can be trusted. The standard is posteriordb's definition of
-a reference posterior, asked of function values instead of weights: 10 chains, R-hat < 1.01, no divergent
-transition, E-FMI > 0.2, lag-1 autocorrelation below 0.05 after thinning. A run that misses it is not written.
+``tests/references``, holds the problem itself, what thousands of nearly independent draws of its posterior at
+temperature 1 say of the function at test inputs, and how far these draws can be trusted. The standard is
+posteriordb's definition of a reference posterior, asked of function values instead of weights: several chains, R-hat
+< 1.01, no divergent transition, E-FMI > 0.2, lag-1 autocorrelation below 0.05 after thinning. A run that misses it is
+not written.
 
-Reading a reference needs numpy alone; making one needs the extra ``references`` (numpyro) and some minutes:
+Reading a reference needs numpy alone; making one needs a C++ compiler (``nuts.cpp`` is the sampler), the extra
+``references`` (numpyro, for its diagnostics) and some minutes:
 
-    python tools/make_references.py [regression] [classification]
+    python tools/make_references.py [regression] [classification] [gap] [digits]
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import math
 import platform
+import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -115,7 +120,44 @@ def classification() -> Problem:
     )  # fmt: skip
 
 
+def gap() -> Problem:
+    """60 points of a curve with little noise on both sides of a gap; 1-50-1 under N(0, 1): stiff.
+
+    A priori the function has a std of 7, and the data fix it to 0.1: curvatures differ by a factor of 10^5.
+    """
+    seed, noise_std = 20242, 0.1
+    generator = np.random.default_rng(seed)
+    inputs = np.sort(np.concatenate([generator.uniform(-1.6, -0.5, 30), generator.uniform(0.6, 1.6, 30)]))[:, None]
+    targets = np.sin(3.0 * inputs) - 0.5 * inputs + noise_std * generator.standard_normal(inputs.shape)
+    return Problem(
+        "gap", (1, 50, 1), {"name": "normal", "std": 1.0}, {"name": "gaussian", "noise": "known", "std": noise_std},
+        seed, _single(inputs), _single(targets), _single(np.linspace(-2.4, 2.4, 61)[:, None]),
+    )  # fmt: skip
+
+
+def digits() -> Problem:
+    """200 of scikit-learn's 8 x 8 digits; 64-10-10 under N(0, 1). Test inputs are 100 others."""
+    seed = 20243
+    found = _load("sklearn.datasets").load_digits()
+    chosen = np.random.default_rng(seed).permutation(len(found.target))[:300]
+    inputs, labels = found.data[chosen] / 16, found.target[chosen].astype(np.int64)
+    return Problem(
+        "digits", (64, 10, 10), {"name": "normal", "std": 1.0}, {"name": "categorical"},
+        seed, inputs[:200], labels[:200], inputs[200:],
+    )  # fmt: skip
+
+
 PROBLEMS = {"regression": regression, "classification": classification}
+PLANNED = {"gap": gap, "digits": digits}
+"""Problems without a reference yet: to be made by this script, and then moved to ``PROBLEMS``."""
+RUNS: Mapping[str, Mapping[str, int]] = {
+    "regression": {"chains": 10, "warm_up": 1000, "draws": 2000, "thinning": 2},
+    "classification": {"chains": 10, "warm_up": 1000, "draws": 2000, "thinning": 2},
+    # Trajectories of 1,000 steps, whose ends are all but independent.
+    "gap": {"chains": 5, "warm_up": 300, "draws": 1000, "thinning": 1},
+    "digits": {"chains": 4, "warm_up": 250, "draws": 2400, "thinning": 4},
+}
+"""How long each run is."""
 
 
 def _arms(generator: np.random.Generator, each: int) -> tuple[Array, npt.NDArray[np.int64]]:
@@ -164,59 +206,48 @@ def read_reference(name: str, folder: Path = FOLDER) -> Reference:
 
 def sample(problem: Problem, seed: int, chains: int, warm_up: int, draws: int, thinning: int) -> Reference:
     """A long run of NUTS on whitened weights, summed up at the test inputs."""
-    jax, numpyro = _load("jax"), _load("numpyro")
-    dist, infer = numpyro.distributions, numpyro.infer
-    numpyro.enable_x64()
-    jnp = jax.numpy
-    inputs, targets = jnp.asarray(problem.train_inputs), jnp.asarray(problem.train_targets)
-    size = sum(math.prod(shape) for shape in problem.shapes.values())
-    scale = jnp.asarray(np.concatenate([np.full(math.prod(shape), problem.prior_stds[name])
-                                        for name, shape in problem.shapes.items()]))  # fmt: skip
+    scale = np.concatenate([np.full(math.prod(shape), problem.prior_stds[name])
+                            for name, shape in problem.shapes.items()])  # fmt: skip
+    found = [_chain(problem, scale, seed, chain, warm_up, draws, thinning) for chain in range(chains)]
+    white, fields = (np.stack(parts) for parts in zip(*found, strict=True))
+    energy, diverging, steps = np.moveaxis(fields, -1, 0)
 
-    def network(weights: Any, points: Any) -> Any:
+    def outputs(weights: Array, points: Array) -> Array:
         values, start = points, 0
         for layer, (inside, outside) in enumerate(zip(problem.widths, problem.widths[1:], strict=False)):
             matrix = weights[start : start + inside * outside].reshape(outside, inside)
             start += inside * outside
-            bias = weights[start : start + outside]
+            values = (np.tanh(values) if layer else values) @ matrix.T + weights[start : start + outside]
             start += outside
-            values = (jnp.tanh(values) if layer else values) @ matrix.T + bias
         return values
 
-    def model() -> None:
-        white = numpyro.sample("white", dist.Normal(jnp.zeros(size), 1.0).to_event(1))
-        outputs = network(scale * white, inputs)
+    def quantity(weights: Array) -> Array:
+        values = outputs(weights, problem.test_inputs)
         if problem.likelihood["name"] == "gaussian":
-            numpyro.sample("y", dist.Normal(outputs, problem.likelihood["std"]).to_event(2), obs=targets)
+            return values[:, 0]
+        powers = np.exp(values - values.max(-1, keepdims=True))
+        found: Array = powers / powers.sum(-1, keepdims=True)
+        return found
+
+    def log_joint(weights: Array) -> float:
+        values, targets = outputs(weights, problem.train_inputs), problem.train_targets
+        if problem.likelihood["name"] == "gaussian":
+            log_likelihood = _log_normal(targets - values, np.float64(problem.likelihood["std"]))
         else:
-            numpyro.sample("y", dist.Categorical(logits=outputs).to_event(1), obs=targets)
+            shifted = values - values.max(-1, keepdims=True)
+            log_likelihood = float((shifted[np.arange(len(targets)), targets] - np.log(np.exp(shifted).sum(-1))).sum())
+        return log_likelihood + _log_normal(weights, scale)
 
-    kernel = infer.NUTS(model, target_accept_prob=0.9, init_strategy=infer.init_to_sample)
-    mcmc = infer.MCMC(kernel, num_warmup=warm_up, num_samples=draws, num_chains=chains, chain_method="sequential",
-                      progress_bar=False)  # fmt: skip
-    mcmc.run(jax.random.PRNGKey(seed), extra_fields=("diverging", "energy", "num_steps"))
-    fields = mcmc.get_extra_fields(group_by_chain=True)
-    white = mcmc.get_samples(group_by_chain=True)["white"][:, thinning - 1 :: thinning]
-
-    points = jnp.asarray(problem.test_inputs)
-
-    def quantity(one: Any) -> Any:
-        outputs = network(scale * one, points)
-        return outputs[:, 0] if problem.likelihood["name"] == "gaussian" else jax.nn.softmax(outputs)
-
-    values = np.asarray(jax.lax.map(jax.jit(jax.vmap(quantity)), white))
-    probes = white[:PROBES, -1]
-    densities = [infer.util.log_density(model, (), {}, {"white": one})[0] - jnp.log(scale).sum() for one in probes]
-    diagnose = numpyro.diagnostics
-    size_of = np.asarray(diagnose.effective_sample_size(values))
+    values = np.stack([[quantity(scale * one) for one in chain] for chain in white])
+    probes = scale * white[:PROBES, -1]
+    diagnose = _load("numpyro.diagnostics")
     std = values.std((0, 1), ddof=1)
-    hats = rank_r_hat(values, diagnose.split_gelman_rubin, jax.scipy.special.ndtri)
+    hats = rank_r_hat(values, diagnose.split_gelman_rubin, _load("scipy.special").ndtri)
     kept = values.shape[0] * values.shape[1]
-    # Numpyro's estimate may exceed the number of draws; such luck is not relied on.
-    ess = np.minimum(size_of, kept)
-    energy = np.asarray(fields["energy"])
+    # The estimate may exceed the number of draws; such luck is not relied on.
+    ess = np.minimum(np.asarray(diagnose.effective_sample_size(values)), kept)
     run = {
-        "sampler": "NUTS, diagonal mass matrix, target acceptance 0.9, started at draws of the prior",
+        "sampler": "NUTS (tools/nuts.cpp), diagonal mass matrix, target acceptance 0.9, started at draws of the prior",
         "temperature": 1.0,
         "seed": seed,
         "chains": chains,
@@ -228,17 +259,52 @@ def sample(problem: Problem, seed: int, chains: int, warm_up: int, draws: int, t
         "min_ess": float(ess.min()),
         "max_abs_lag_1": float(np.abs(lag_1(values)).max()),
         "max_mcse_in_stds": float((1 / np.sqrt(ess)).max()),
-        "divergences": int(np.asarray(fields["diverging"]).sum()),
+        "divergences": int(diverging.sum()),
         "min_e_fmi": float((np.square(np.diff(energy, axis=1)).mean(1) / energy.var(1)).min()),
-        "mean_leapfrog_steps": float(np.asarray(fields["num_steps"]).mean()),
-        "versions": {name: _load(name).__version__ for name in ("numpyro", "jax", "jaxlib", "numpy")}
-        | {"python": platform.python_version()},
+        "mean_leapfrog_steps": float(steps.mean()),
+        "versions": {"numpy": np.__version__, "python": platform.python_version()},
     }
     return Reference(
         problem, run, values.mean((0, 1)), std, std / np.sqrt(ess), hats, ess, values.mean(1), values.var(1, ddof=1),
-        np.asarray(scale * probes), np.asarray(jnp.stack([network(scale * one, points) for one in probes])),
-        np.asarray(jnp.stack(densities)),
+        probes, np.stack([outputs(one, problem.test_inputs) for one in probes]),
+        np.array([log_joint(one) for one in probes]),
     )  # fmt: skip
+
+
+def _log_normal(values: Array, std: Array | np.float64) -> float:
+    """log N(values; 0, std^2), summed."""
+    return float((-0.5 * np.square(values / std) - np.log(std) - 0.5 * math.log(2 * math.pi)).sum())
+
+
+def _chain(
+    problem: Problem, scale: Array, seed: int, chain: int, warm_up: int, draws: int, thinning: int
+) -> tuple[Array, Array]:
+    """One chain of nuts.cpp: whitened weights (kept draws, P), and energy, divergent, leapfrog steps (draws, 3)."""
+    known = problem.likelihood["name"] == "gaussian"
+    head = [*problem.widths, len(problem.train_targets), seed, chain, warm_up, draws, thinning]
+    body = [problem.likelihood["std"] if known else 0.0, problem.train_inputs.T, problem.train_targets.T, scale]
+    with tempfile.TemporaryDirectory() as folder:
+        asked, told = Path(folder) / "problem", Path(folder) / "draws"
+        with asked.open("wb") as file:
+            np.array(head, np.int64).tofile(file)
+            for part in body:
+                np.ascontiguousarray(part, np.float64).tofile(file)
+        subprocess.run([_compiled(), asked, told], check=True)
+        numbers = np.fromfile(told)
+    kept = draws // thinning * len(scale)
+    return numbers[:kept].reshape(-1, len(scale)), numbers[kept:].reshape(-1, 3)
+
+
+@functools.cache
+def _compiled() -> Path:
+    """tools/nuts.cpp, compiled for this machine."""
+    program = Path(tempfile.mkdtemp()) / "nuts"
+    flags = ["-std=c++17", "-O3", "-march=native", "-ffast-math"]
+    try:
+        subprocess.run(["c++", *flags, Path(__file__).parent / "nuts.cpp", "-o", program], check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        sys.exit(f"make_references: {error}; references are made by a C++ program, and need a compiler named c++")
+    return program
 
 
 def faults(run: Mapping[str, Any]) -> list[str]:
@@ -286,11 +352,11 @@ def _load(name: str) -> Any:
 
 def main(names: list[str]) -> int:
     """Make the named references, or all; 1 if one of them is not good enough to be kept."""
-    wrong = 0
+    wrong, known = 0, PROBLEMS | PLANNED
     for name in names or list(PROBLEMS):
-        if name not in PROBLEMS:
-            sys.exit(f"make_references: there is no problem '{name}'; allowed: {', '.join(PROBLEMS)}")
-        found = sample(PROBLEMS[name](), seed=1, chains=10, warm_up=1000, draws=2000, thinning=2)
+        if name not in known:
+            sys.exit(f"make_references: there is no problem '{name}'; allowed: {', '.join(known)}")
+        found = sample(known[name](), seed=1, **RUNS[name])
         print(name, json.dumps(found.run, indent=2), flush=True)
         if bad := faults(found.run):
             wrong = 1

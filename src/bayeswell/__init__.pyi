@@ -11,6 +11,7 @@ from .errors import (
     MissingExtra,
     NetworkError,
     SettingError,
+    VerdictWarning,
 )
 from .estimators import ESTIMATORS, Flipout, LocalReparameterization, VariationalLaplace, WeightSampling
 from .gradients import Sharpness
@@ -51,7 +52,7 @@ from .training import (
     fit_member,
     rate_range,
 )
-from .types import Progress, Terms
+from .types import Calibration, Progress, Terms
 from .version import __version__
 
 __all__ = [
@@ -74,6 +75,7 @@ __all__ = [
     "BayeswellError",
     "BayeswellWarning",
     "Bernoulli",
+    "Calibration",
     "Callback",
     "Categorical",
     "ClassPrediction",
@@ -127,6 +129,7 @@ __all__ = [
     "TorchScheduler",
     "Uniform",
     "VariationalLaplace",
+    "VerdictWarning",
     "WeightSampling",
     "Xavier",
     "__version__",

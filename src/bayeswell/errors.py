@@ -90,3 +90,7 @@ def require_count(owner: str, setting: str, value: int) -> None:
 
 class BayeswellWarning(UserWarning):
     """Something that a user should know, but that is not an error."""
+
+
+class VerdictWarning(BayeswellWarning):
+    """What a result says of itself when training has ended: why it should not be trusted, and what would help."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 
@@ -51,3 +52,15 @@ def taken(inputs: Any, chosen: Tensor | slice) -> Any:
     if isinstance(inputs, Tensor):
         return inputs[chosen]
     return map_tensors(inputs, lambda tensor: tensor[chosen])
+
+
+def joined(pieces: Sequence[Any]) -> Any:
+    """Examples of several batches, one behind the other; leaves that are no tensors are those of the first."""
+    first = pieces[0]
+    if len(pieces) == 1:
+        return first
+    if isinstance(first, Mapping):
+        return {key: joined([piece[key] for piece in pieces]) for key in first}
+    if isinstance(first, tuple | list):
+        return tuple(joined([piece[index] for piece in pieces]) for index in range(len(first)))
+    return torch.cat(list(pieces)) if isinstance(first, Tensor) else first

@@ -41,6 +41,7 @@ SAID: Mapping[str, tuple[list[str], Any]] = {
     "early_stopping_metric": (["--early-stopping-metric", "brier"], "brier"),
     "standardise": (["--raw"], False),
     "augment": (["--augment"], {}),
+    "calibrate": (["--calibrate"], True),
     "accumulate": (["--accumulate", "4"], 4),
     "workers": (["--workers", "2"], 2),
     "accelerator": (["--accelerator", "cpu"], "cpu"),

@@ -12,8 +12,8 @@ from torch import nn
 
 import bayeswell as bw
 from bayeswell.diagnostics import filter_normalised, loss_line, loss_plane
-from bayeswell.diagnostics.losses import DataLoss
 from bayeswell.posteriors import Empirical, EmpiricalPosterior
+from bayeswell.predictive.losses import DataLoss
 from diagnostics.problems import convolutional, lifted
 
 NOISE = 0.8

@@ -22,12 +22,25 @@ def net() -> nn.Module:
     return nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
 
 
-@pytest.mark.parametrize(("met", "members"), [(1, 5), (249_999, 5), (250_000, 2), (4_999_999, 2), (5_000_000, 1)])
-def test_without_a_budget_the_length_of_a_run_decides(met: int, members: int) -> None:
-    chosen, note = within_budget(find_method("auto"), met)
-    assert chosen.members == members
-    assert f"{members}x the cost" in note
-    assert f"{met:,} examples met" in note
+@pytest.mark.parametrize(
+    ("examples", "epochs", "members", "own", "cost"),
+    [
+        (60, 4, 5, 4, 5.0),
+        (12_499, 20, 5, 20, 5.0),
+        (60_000, 10, 3, 5, 1.5),
+        (60_000, 5, 3, 3, 1.8),
+        (1_000_000, 2, 3, 2, 3.0),
+        (500_000, 10, 2, 5, 1.0),
+    ],
+)
+def test_without_a_budget_the_length_of_a_run_decides(
+    examples: int, epochs: int, members: int, own: int, cost: float
+) -> None:
+    plan = within_budget(find_method("auto"), examples, epochs)
+    assert (plan.method.members, plan.epochs) == (members, own)
+    assert plan.method.cost / 3 * own / epochs == pytest.approx(cost)
+    assert f"{cost:.3g}x the cost" in plan.note
+    assert f"{examples * epochs:,} examples met" in plan.note
 
 
 @pytest.mark.parametrize(
@@ -35,9 +48,9 @@ def test_without_a_budget_the_length_of_a_run_decides(met: int, members: int) ->
 )
 def test_a_budget_is_honoured(method: str, budget: float, members: int) -> None:
     """flipout's step costs twice an ordinary one, and so does one with sharpness."""
-    chosen, _ = within_budget(find_method(method).changed(budget=budget), 10**9)
-    assert chosen.members == members
-    assert chosen.cost / 3 <= budget
+    plan = within_budget(find_method(method).changed(budget=budget), 10**9, 7)
+    assert (plan.method.members, plan.epochs) == (members, 7)
+    assert plan.method.cost / 3 <= budget
 
 
 def test_a_budget_that_pays_for_none_is_refused() -> None:

@@ -20,7 +20,7 @@ EXACT = {"stepper": {"name": "adam", "lr": 0.2}, "std_multiplier": 1.0, "rate": 
 SLOWER = {"stepper": {"name": "adam", "lr": 0.06}, "std_multiplier": 0.5, "rate": "cosine", "epochs": 400}
 NOISY = ADAM | {"epochs": 800}
 IVON = {"stepper": {"name": "ivon", "lr": 0.1, "hess_init": 1.0, "beta2": 0.99}, "rate": "cosine", "epochs": 400}
-SGD = {"stepper": {"name": "sgd", "lr": 0.01, "momentum": 0.9}, "batch_size": 10, "epochs": 150}
+SGD = {"stepper": {"name": "sgd", "lr": 0.01, "momentum": 0.9}, "rate": "constant", "batch_size": 10, "epochs": 150}
 
 
 @pytest.mark.parametrize(

@@ -251,9 +251,10 @@ def test_gradients_whose_squares_overflow_are_refused() -> None:
             return self.first(x) * 1e25
 
     data = (torch.ones(4, 2), torch.zeros(4, dtype=torch.long))
-    for clip_norm in (None, 1.0):
-        with pytest.raises(bw.DivergenceError, match=r"step 0: the gradient of .* is not finite"):
-            fit(Steep(), data, "map", epochs=1, clip_norm=clip_norm)
+    # Adam's second moments would be infinite, and its steps zero for ever. Clipped it is a gradient like any other:
+    # tests/training/test_divergence_by_name.py.
+    with pytest.raises(bw.DivergenceError, match=r"step 0: the gradient of .* is not finite"):
+        fit(Steep(), data, "map", epochs=1)
 
 
 def test_a_complex_parameter_is_trained_beside_the_bayesian_ones() -> None:

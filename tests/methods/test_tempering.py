@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 import bayeswell as bw
+from bayeswell.lifting import DrawnDropout, put_in_dropout
 from bayeswell.methods import assemble, find_method
-from bayeswell.methods.tempering import COLD_START, PRIOR_WEIGHT, SHARE, TargetSpread
+from bayeswell.methods.tempering import COLD_START, DROPOUT_PER_TEMPERATURE, PRIOR_WEIGHT, SHARE, TargetSpread
 from bayeswell.optimizers.standard import rate_for
 from bayeswell.types import Progress
 
@@ -124,3 +125,17 @@ def test_the_rate_fits_the_length(steps: int, rate: float) -> None:
     groups = {group["name"]: group["lr"] for group in parts.optimizer.param_groups}
     assert groups["means"] == pytest.approx(rate)
     assert groups["stds"] == pytest.approx(10 * rate)
+
+
+def test_dropout_that_was_put_in_follows_the_fit_and_own_dropout_does_not(tmp_path: Path) -> None:
+    plain = bw.fit(net(), noisy(), "mc-dropout", "gaussian", epochs=6, batch_size=30)
+    (layer,) = put_in_dropout(plain.model.net)
+    assert layer.p == pytest.approx(DROPOUT_PER_TEMPERATURE * plain.temperature)
+    plain.save(tmp_path / "model")
+    (back,) = put_in_dropout(bw.load(tmp_path / "model").model.net)
+    assert back.p == pytest.approx(layer.p)
+    own = nn.Sequential(nn.Linear(3, 7), nn.Tanh(), nn.Dropout(0.07), nn.Linear(7, 1))
+    kept = bw.fit(own, noisy(), "mc-dropout", "gaussian", epochs=6, batch_size=30)
+    given = bw.fit(net(), noisy(), "mc-dropout", "gaussian", epochs=6, batch_size=30, dropout=0.05)
+    for result, p in ((kept, 0.07), (given, 0.05)):
+        assert {m.p for m in result.model.net.modules() if isinstance(m, DrawnDropout)} == {p}

@@ -172,9 +172,11 @@ def test_what_only_ranks_and_folding_can_see() -> None:
 
 
 def test_few_effective_draws_are_flagged() -> None:
-    report = chain_report(normal(2, 60, seed=10))
+    report = chain_report(autoregressive(0.9, 2, 60, 40, seed=10))
     assert not report.converged
-    assert any("too few effective draws: ESS" in line and "< 200 for 2 chains" in line for line in report.warnings)
+    assert any(
+        "too few effective draws: ESS" in line and "< 30 for 120 draws of 2 chains" in line for line in report.warnings
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def test_diagonal_is_the_mean_field_optimum_of_linear_regression(temperature: fl
 
 def test_planted_bugs_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mean curvature without its N, and the prior's variance for its precision."""
-    module = "bayeswell.post_hoc.laplace"
+    module = "bayeswell.post_hoc.structures"
     original = LaplaceApproximation.finish
 
     def without_n(self: Any, model: Any, likelihood: Any, batches: Any, dataset_size: int, generator: Any) -> Any:
@@ -515,6 +515,6 @@ def test_data_that_cannot_be_used_are_refused(structure: str) -> None:
 def test_a_precision_that_is_not_positive_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     model = bw.bayesian(nn.Linear(3, 2), "delta")
     x, y = torch.randn(4, 3), torch.randint(0, 2, (4,))
-    monkeypatch.setattr("bayeswell.post_hoc.laplace._prior_precision", lambda model: torch.full((8,), -3.0).double())
+    monkeypatch.setattr("bayeswell.post_hoc.structures._prior_precision", lambda model: torch.full((8,), -3.0).double())
     with pytest.raises(NetworkError, match="the precision of the network is not positive definite"):
         finish(model, bw.Categorical(), x, y, structure="full")

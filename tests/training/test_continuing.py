@@ -50,7 +50,7 @@ def closed_form(x: Tensor, y: Tensor) -> tuple[np.ndarray, np.ndarray]:
         ("k-tied", {"rate": {"name": "warm_up", "fraction": 1e-9}}),
         ("f-flipout", {"rate": "constant", "plateau": {"means": {"metric": "nll", "patience": 0}}}),
         ("mc-dropout", {"rate": "constant"}),
-        ("swa", {"collector": {"name": "swa", "start": 0.0, "cycle": 3}}),
+        ("swa", {"rate": "constant", "collector": {"name": "swa", "start": 0.0, "cycle": 3}}),
         ("sgld", {"stepper": {"name": "sgld", "lr": 1e-3}, "collector": {"name": "bank", "burn_in": 0, "thinning": 5}}),
         ("ivon", {"rate": "constant"}),
     ],

@@ -65,7 +65,7 @@ def bare_loop(net: nn.Module, data: Any, method: str, steps: int, lowest: float,
         ("bbb", True, {}),
         ("flipout", False, {"alternate": 1}),  # alternation is left out: all groups move
         ("k-tied", False, {"clip_norm": 0.5}),
-        ("sgld", False, {}),
+        ("sgld", False, {"lr": 0.1}),
         ("f-bbb", False, {}),
     ],
 )

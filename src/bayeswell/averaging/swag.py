@@ -24,6 +24,13 @@ class SWAG(CollectorPart):
     algorithm 1), k of them. ``scale`` 1/2 is the paper's; ``rank`` None means 20, or all planned snapshots where
     they are fewer. ``start`` and ``cycle`` as in ``swa``.
 
+    The spread is that of the optimizer's path, not of the posterior: it grows with the learning rate and with the noise
+    of the batches, and is zero without either. For SGD near an optimum where the noise of a gradient is the curvature,
+    it is the posterior's on average only at lr = 2 (batch size) T P / (N trace of the gradient's covariance) (Mandt et
+    al. 2017), and its directions of small curvature need more steps than a run has. Named methods take their snapshots
+    from Adam's path at a tenth of its rate: the mean is that of a good optimum, the stds are a lower bound. Who needs
+    stds takes ``ivon``, ``laplace`` or a sampler.
+
     Where we differ: their code divides by the largest number of columns less one even while it holds fewer, we by
     the number held less one; their block-wise sampler multiplies deviations by scale, we by its square root
     throughout; moments are Welford's, in float64. In expectation neither makes up for the mean being estimated

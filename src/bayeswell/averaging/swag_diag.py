@@ -20,7 +20,8 @@ class SWAGDiagonal(CollectorPart):
         q = N(mean, scale diag(mean(w^2) - mean(w)^2))
 
     (Maddox et al. 2019, section 3.2; variances divide by n, are computed by Welford's update in float64 and are at
-    least 1e-30). ``scale`` 1 as theirs; ``start`` and ``cycle`` as in ``swa``.
+    least 1e-30). What the spread means, and what it does not, is said at ``swag``. ``scale`` 1 as theirs; ``start``
+    and ``cycle`` as in ``swa``.
     """
 
     start: float = 0.75

@@ -66,6 +66,8 @@ def evaluate(*, run: RunFolder, given: Mapping[str, Any], json: Json = False) ->
         return
     counts = [counted(record[f"{thing}s"], thing) for thing in ("example", "draw")]
     show_scores(record, f"{run} on {record['data']}, {', '.join(counts)}")
+    if "calibration" in record:
+        typer.echo(f"calibration: {record['calibration']}")
 
 
 @command("predict", PREDICT_HELP, PREDICT_EXAMPLES)

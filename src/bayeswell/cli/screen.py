@@ -131,6 +131,20 @@ def show_result(record: Mapping[str, Any], where: str) -> None:
             sense += " (members)"
         numbers = f"R-hat {chains['r_hat']}, ESS {chains['ess']}"
         lines.append(f"{counted(chains['chains'], 'chain')} {sense} ({numbers})")
+    lines += [_bound(record["elbo"])] if record.get("elbo") else []
+    if record.get("calibration") is not None:
+        lines.append(f"calibration: {record['calibration']['text']}")
     if record["stopped"]:
         lines.append(f"stopped early: {record['stopped']}")
+    lines += [f"not to be trusted: {line}" for line in (record.get("trust") or {}).get("warnings", ())]
     typer.echo("\n".join([*lines, f"in {where}"]))
+
+
+def _bound(elbo: Mapping[str, Any]) -> str:
+    """The bound of a run, or the log joint of a point."""
+    name = "ELBO" if elbo["kind"] == "elbo" else "log joint"
+    value, error, at_one = (
+        float("nan") if elbo[key] is None else elbo[key] for key in ("elbo", "error", "elbo_at_one")
+    )
+    at = f"at temperature {elbo['temperature']:g} ({at_one:,.0f} at 1)"
+    return f"{name} {value:,.0f} ± {error:,.0f} nats {at}"

@@ -1,9 +1,9 @@
 """What training and its posterior look like from inside: plain records of numbers, for files and for pictures."""
 
+from ..metrics.pareto import fit_generalised_pareto, k_hat, k_hat_limit
 from .fidelity import Fidelity, Probabilities, fidelity, fidelity_to_file, read_probabilities
 from .landscapes import LossLine, LossPlane, filter_normalised, loss_line, loss_plane
 from .layers import LayerReport, LayerRow, layer_report
-from .pareto import fit_generalised_pareto, k_hat, k_hat_limit
 from .records import Record
 from .sharpness import DrawSharpness, SharpnessReport, sharpness
 from .signal_to_noise import GradientSNR, SNRRow, SNRWindow, gradient_snr

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from ..errors import DataError, require_count, require_positive
 from ..lifting import BayesianModule
+from ..predictive.losses import DataLoss
 from ..random import make_generator, standard_normal
 from ..tree import Layout
 from ..types import FACTORISED, Inputs, Likelihood
-from .losses import DataLoss
 from .records import Record
 
 

@@ -19,9 +19,9 @@ from torch import Tensor
 from ..errors import require_count, require_positive
 from ..lifting import BayesianModule
 from ..metrics import estimate_mean
+from ..predictive.losses import DataLoss
 from ..random import make_generator, standard_normal
 from ..types import Inputs, Likelihood
-from .losses import DataLoss
 from .records import Record
 
 _LONGER, _SHORTER = 1.5, 0.5

@@ -71,7 +71,8 @@ def evaluate(
         chosen = _data_of_run(folder, data)
     ood_inputs = load_ood(None if ood is None else as_data_choice("ood", ood), chosen, seed)
     scores = scores_of(predictor, chosen, ood_inputs, draws=draws, seed=seed)
-    return {"run": folder.name, "data": chosen.name, "examples": len(chosen.test[1]), "draws": draws, **scores}
+    said = {} if predictor.calibration is None else {"calibration": str(predictor.calibration)}
+    return {"run": folder.name, "data": chosen.name, "examples": len(chosen.test[1]), "draws": draws, **scores, **said}
 
 
 def load_model(path: str | os.PathLike[str]) -> Predictor:

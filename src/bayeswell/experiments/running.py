@@ -11,9 +11,10 @@ import torch
 
 from ..errors import BayeswellError, DivergenceError, SettingError
 from ..metrics.chains import ChainReport
-from ..plain import plain
+from ..plain import fields_of, plain
 from ..predictive.predictor import Predictor
 from ..training import Callback, Interrupted, ProgressBar, Result, RunFolder, batch_count, fit
+from ..training.calibrating import holding
 from ..training.progress import wants_progress
 from ..training.run_folder import MODEL, differences
 from .data_spec import DataSpec
@@ -76,6 +77,7 @@ def run(
             validation=problem.data.validation, early_stopping=experiment.keep_best, augment=augment,
             accumulate=experiment.accumulate, devices=experiment.devices_part, folder=run_folder,
             callbacks=[watchers, *([] if traces is None else traces.callbacks)], progress=False,
+            calibrate=experiment.calibrate,
         )  # fmt: skip
     except Interrupted:
         raise
@@ -133,9 +135,9 @@ def _finish(
     result.save(folder.path / MODEL)
     DataSpec.of(problem.data, experiment).write(folder.path)
     began = time.perf_counter()
-    predictor = Predictor(result.model, result.likelihood)
+    predictor = Predictor(result.model, result.likelihood, calibration=result.calibration)
     scores = scores_of(predictor, problem.data, problem.ood_inputs, draws=experiment.draws)
-    method = result.method
+    method, calibration = result.method, result.calibration
     batches = _batches(experiment, problem)
     taken = batches * sum(len(history.epochs) for history in result.histories)
     record: dict[str, Any] = {
@@ -145,19 +147,23 @@ def _finish(
         "model": problem.model["name"],
         "seed": experiment.seed,
         "parameters": problem.parameters,
-        "examples": {"train": len(problem.data.train[1]), "test": len(problem.data.test[1])},
+        "examples": {"train": _examples(experiment, problem), "test": len(problem.data.test[1])},
         "draws": experiment.draws,
         **scores,
+        "calibration": None if calibration is None else {**fields_of(calibration), "text": str(calibration)},
         "std_ratio": result.std_ratio,
         "temperature": result.temperature,
         "chains": _chains(result.chains),
+        "elbo": None if result.elbo is None else result.elbo.as_json(),
+        "trust": result.trust.as_json(),
         "stopped": result.stopped,
         "cost": {
             "unit": "forward passes of a batch; a backward pass counts as two",
             "per_step": method.cost,
             "members": method.members,
             "steps": taken,
-            "total": taken * method.cost / method.members,
+            # K folds, each without a Kth of the data, and all of it once.
+            "total": taken * method.cost / method.members * (1 if calibration is None else calibration.folds),
         },
         # All that a second run of the same experiment may find otherwise.
         "time": {
@@ -174,7 +180,7 @@ def _finish(
 def _chains(report: ChainReport | None) -> dict[str, Any] | None:
     if report is None:
         return None
-    names = ("r_hat", "ess", "chains", "draws", "quantities", "constant")
+    names = ("r_hat", "ess", "typical_ess", "chains", "draws", "quantities", "constant")
     numbers = {name: plain(getattr(report, name), finite=True) for name in names}
     return {**numbers, "converged": report.converged, "warnings": list(report.warnings)}
 
@@ -185,6 +191,13 @@ def _speaks() -> bool:
     return not distributed or torch.distributed.get_rank() == 0
 
 
+def _examples(experiment: Experiment, problem: Problem) -> int:
+    """How many the kept model is trained on: calibration may hold out some."""
+    count = len(problem.data.train[1])
+    held_out = experiment.calibrate and problem.data.validation is None
+    return count - (holding(True, count).examples if held_out else 0)
+
+
 def _batches(experiment: Experiment, problem: Problem) -> int:
-    examples = len(problem.data.train[1])
+    examples = _examples(experiment, problem)
     return batch_count(examples, experiment.batch_size_of(examples))

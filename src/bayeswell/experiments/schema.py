@@ -98,6 +98,16 @@ class RunSettings:
         Mapping[str, Any] | None,
         Setting(HOW, "Shift images by up to 4 pixels and mirror them.", shown="off", off="--no-augment"),
     ] = None
+    calibrate: Annotated[
+        bool,
+        Setting(
+            HOW,
+            "Choose a scale of the stds and a temperature on held-out training data (5 folds of fewer than 5,000).",
+            shown="off",
+            off="--no-calibrate",
+            check=switch,
+        ),
+    ] = False
     accumulate: Annotated[
         int,
         Setting(HOW, "Cut each batch into so many pieces: the same step in less memory.", check=count),

@@ -1,8 +1,9 @@
 """Any network becomes a Bayesian one."""
 
+from .calibrated import uncalibrated, with_scaled_stds
 from .continuing import Trained, continued
 from .description import Description, Row
-from .dropout import DrawnDropout, with_drawn_dropout
+from .dropout import DrawnDropout, put_in_dropout, with_drawn_dropout
 from .lift import STARTS, bayesian
 from .module import BayesianModule
 from .redrawing import looks_trained
@@ -22,6 +23,9 @@ __all__ = [
     "continued",
     "load",
     "looks_trained",
+    "put_in_dropout",
     "save",
+    "uncalibrated",
     "with_drawn_dropout",
+    "with_scaled_stds",
 ]

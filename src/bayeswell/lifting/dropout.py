@@ -19,6 +19,7 @@ from ..errors import NetworkError, SettingError
 from ..layers import is_linear_layer
 
 _NO_DRAW = -1
+_PUT_IN = "input_dropout"
 
 
 class DrawnDropout(nn.Module):
@@ -83,7 +84,7 @@ def with_drawn_dropout(net: nn.Module, p: float | None = None) -> nn.Module:
         if not layers:
             raise NetworkError("mc_dropout: the network has no dropout layer, and no second linear layer to put one in")
         for layer in layers:
-            layer.add_module("input_dropout", DrawnDropout(0.1 if p is None else p))
+            layer.add_module(_PUT_IN, DrawnDropout(0.1 if p is None else p))
             layer.register_forward_pre_hook(_drop_input)
     return copied
 
@@ -102,8 +103,14 @@ def dropout_settings(net: nn.Module) -> dict[str, float] | None:
 
 
 def _drop_input(layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    dropout: nn.Module = layer.get_submodule("input_dropout")
+    dropout: nn.Module = layer.get_submodule(_PUT_IN)
     return (dropout(inputs[0]), *inputs[1:])
+
+
+def put_in_dropout(net: nn.Module) -> list[DrawnDropout]:
+    """The dropout that ``with_drawn_dropout`` has put into a network that had none."""
+    found = (getattr(module, _PUT_IN, None) for module in net.modules())
+    return [layer for layer in found if isinstance(layer, DrawnDropout)]
 
 
 def draw_masks(net: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:

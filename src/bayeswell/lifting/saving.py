@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -20,11 +20,12 @@ from ..likelihoods import LIKELIHOODS, LikelihoodPart
 from ..models import build_network
 from ..models.description import MOST_NUMBERS
 from ..persistence import JSON, Bundle, read_bundle, write_bundle
+from ..plain import fields_of
 from ..posteriors import POSTERIORS
 from ..priors import PRIORS, FlatPrior, LearnedPrior
 from ..priors.centres import ZERO
 from ..registry import written
-from ..types import SAMPLED
+from ..types import SAMPLED, Calibration
 from .dropout import dropout_settings, with_drawn_dropout
 from .lift import bayesian
 from .module import BayesianModule
@@ -36,13 +37,16 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Saved:
-    """What ``load`` brings back."""
+    """What ``load`` brings back. ``calibration`` tells what held-out data have changed of it, if they were asked."""
 
     model: BayesianModule
     likelihood: LikelihoodPart
+    calibration: Calibration | None = field(default=None, kw_only=True)
 
 
-def save(path: str | os.PathLike[str], model: BayesianModule, likelihood: Any) -> None:
+def save(
+    path: str | os.PathLike[str], model: BayesianModule, likelihood: Any, calibration: Calibration | None = None
+) -> None:
     """Write posterior, prior, deterministic parameters, buffers, likelihood and structure to the folder ``path``.
 
     Tensors go to safetensors, the rest to JSON, with a checksum of every file; the folder is written whole or
@@ -64,13 +68,15 @@ def save(path: str | os.PathLike[str], model: BayesianModule, likelihood: Any) -
         "prior": priors,
         "estimator": written(ESTIMATORS, model.estimator),
         "prediction": model.prediction,
-        "likelihood": written(LIKELIHOODS, part),
+        "likelihood": _written_likelihood(part),
         "dropout": dropout_settings(model.net),
         "deterministic": dict(model.deterministic),
         "sites": [{"names": list(site.names), "shape": list(site.shape)} for site in model.layout.sites],
         "network": network_description(model),
         "network_class": type(model.net).__name__,
     }
+    if calibration is not None:
+        record["calibration"] = fields_of(calibration)
     write_bundle(path, tensors, record)
 
 
@@ -97,6 +103,7 @@ def load(
     chosen = _network(path, bundle) if net is None else net
     try:
         model, likelihood = _rebuild(record, chosen, parts)
+        calibration = _calibration(record.get("calibration"))
         _fill(model, _under("model.", bundle), f"{os.fspath(path)}: the network given")
         if isinstance(likelihood, nn.Module):
             _fill(likelihood, _under("likelihood.", bundle), f"{os.fspath(path)}: the likelihood")
@@ -108,7 +115,7 @@ def load(
         raise FileError(f"{os.fspath(path)}: the record does not describe a bayeswell model ({error!r})") from error
     if isinstance(likelihood, nn.Module):
         likelihood.to(device)
-    return Saved(model.to(device), likelihood)
+    return Saved(model.to(device), likelihood, calibration=calibration)
 
 
 def _network(path: str | os.PathLike[str], bundle: Bundle) -> nn.Module:
@@ -173,6 +180,19 @@ def _written_priors(prior: FlatPrior) -> list[dict[str, Any]]:
     """The choice for every site; the usual centre goes without saying, as in files of older versions."""
     described = (written(PRIORS, part) for part in prior.parts)
     return [{key: value for key, value in own.items() if (key, value) != ("centre", ZERO)} for own in described]
+
+
+def _written_likelihood(part: LikelihoodPart) -> dict[str, Any]:
+    """Its name and settings; a temperature or noise factor of 1 goes without saying, as in files of older versions."""
+    usual = {"temperature": 1.0, "noise_factor": 1.0}
+    return {key: value for key, value in written(LIKELIHOODS, part).items() if usual.get(key) != value}
+
+
+def _calibration(record: Mapping[str, Any] | None) -> Calibration | None:
+    if record is None:
+        return None
+    kinds = {one.name: {"str": str, "int": int}.get(str(one.type), float) for one in fields(Calibration)}
+    return Calibration(**{name: kind(record[name]) for name, kind in kinds.items()})
 
 
 def _tuples(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from .categorical import Categorical
 from .from_distribution import DistributionLikelihood, adapt
 from .gaussian import Gaussian
 from .negative_binomial import NegativeBinomial
-from .optional import check_targets, counted, for_outputs, weighted_as
+from .optional import can_be_widened, check_targets, counted, for_outputs, weighted_as
 from .poisson import Poisson
 from .student_t import StudentT
 
@@ -30,6 +30,7 @@ __all__ = [
     "Poisson",
     "RealLikelihood",
     "StudentT",
+    "can_be_widened",
     "check_targets",
     "counted",
     "for_outputs",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..errors import DataError, SettingError
+from ..errors import DataError, SettingError, require_positive
 from ..random import random_signs
 from .class_weights import WeightedPlaces, as_class_weights, safe_root, weight_tensor
 from .matching import at_least_float32, first_index, require_targets, sum_per_example
@@ -30,12 +31,14 @@ class Categorical(nn.Module):
 
     ``class_weights``: a number for each class; the NLL of a place counts weight_y times (``class_weights.py`` says what
     that means for the posterior). ``ignore_index``: places with this label count nothing; an example with no other has
-    an NLL of 0.
+    an NLL of 0. ``temperature`` T divides the logits, softmax(f / T): above 1 less sure, the same ranking (Guo et al.
+    2017); ``calibrate`` finds one.
     """
 
     class_weights: Sequence[float] | None = None
     ignore_index: int | None = None
     class_axis: int | None = None
+    temperature: float = 1.0
 
     name: ClassVar[str] = "categorical"
     paper: ClassVar[str] = "Bridle 1990"
@@ -43,6 +46,7 @@ class Categorical(nn.Module):
     def __post_init__(self) -> None:
         super().__init__()
         self.class_weights = as_class_weights(self.name, self.class_weights)
+        require_positive(self.name, "temperature", self.temperature)
         for setting, value in (("ignore_index", self.ignore_index), ("class_axis", self.class_axis)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
                 raise SettingError(f"categorical: {setting} = {value!r}; it must be a whole number")
@@ -81,7 +85,7 @@ class Categorical(nn.Module):
         return self._losses(outputs, targets, None, None)
 
     def _losses(self, outputs: Tensor, targets: Tensor, weights: Sequence[float] | None, ignored: int | None) -> Tensor:
-        logits = at_least_float32(outputs).movedim(self._axis(outputs), 1)
+        logits = self._logits(outputs).movedim(self._axis(outputs), 1)
         self._require_label_shape(targets, outputs)
         weight = None if weights is None else weight_tensor(self.name, tuple(weights), logits.shape[1], logits)
         ignore = _NO_LABEL if ignored is None else ignored
@@ -95,7 +99,7 @@ class Categorical(nn.Module):
         return torch.multinomial(rows, 1, generator=generator).reshape(probabilities.shape[:-1])
 
     def curvature_root(self, outputs: Tensor, generator: torch.Generator | None) -> Tensor:
-        """u = sqrt(p) z - p (sqrt(p)' z), z random signs: E[u u'] = diag(p) - p p'.
+        """u = sqrt(p) z - p (sqrt(p)' z), z random signs: E[u u'] = diag(p) - p p' (over T^2 at another temperature).
 
         The reparameterised Fisher: unlike sampled labels it can be differentiated through p. With class weights the
         Hessian depends on the label, weight_y (diag(p) - p p'); here is its expectation over labels from p,
@@ -105,7 +109,7 @@ class Categorical(nn.Module):
         if self.class_weights is None:
             return u
         axis = self._axis(outputs)
-        p = F.softmax(at_least_float32(outputs), dim=axis).movedim(axis, -1)
+        p = F.softmax(self._logits(outputs), dim=axis).movedim(axis, -1)
         expected = p @ weight_tensor(self.name, tuple(self.class_weights), p.shape[-1], p)
         return u * safe_root(expected).unsqueeze(axis)
 
@@ -113,14 +117,18 @@ class Categorical(nn.Module):
         """The root without weights."""
         axis = self._axis(outputs)
         # sqrt(p) as exp(log p / 2): the derivative of sqrt is infinite where p underflows to 0.
-        root = F.log_softmax(at_least_float32(outputs), dim=axis).mul(0.5).exp()
+        root = F.log_softmax(self._logits(outputs), dim=axis).mul(0.5).exp()
         u = root * random_signs(root.shape, like=root, generator=generator)
-        return u - root.square() * u.sum(dim=axis, keepdim=True)
+        return (u - root.square() * u.sum(dim=axis, keepdim=True)) / self.temperature
 
     def class_probabilities(self, outputs: Tensor) -> Tensor:
         """(S, ..., K): softmax, with the classes moved to the last axis."""
         axis = self._axis(outputs)
-        return F.softmax(at_least_float32(outputs), dim=axis).movedim(axis, -1)
+        return F.softmax(self._logits(outputs), dim=axis).movedim(axis, -1)
+
+    def widened(self, factor: float) -> Categorical:
+        """This likelihood at a temperature so many times as high."""
+        return dataclasses.replace(self, temperature=self.temperature * factor)
 
     def counted(self, targets: Tensor) -> Tensor | None:
         """Which places have a label that is not ignored; None: all."""
@@ -145,6 +153,11 @@ class Categorical(nn.Module):
         if self.ignore_index is None:
             return torch.ones_like(targets, dtype=torch.bool)
         return targets.long() != self.ignore_index  # compared as a byte, -100 would be 156
+
+    def _logits(self, outputs: Tensor) -> Tensor:
+        """f / T; the outputs themselves at T = 1."""
+        values = at_least_float32(outputs)
+        return values if self.temperature == 1 else values / self.temperature
 
     def _axis(self, outputs: Tensor) -> int:
         """Where the classes are, counted from the first axis."""

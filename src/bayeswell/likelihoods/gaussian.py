@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..errors import DataError, SettingError, require_count, require_positive
 from ..random import random_signs, standard_normal
 from .matching import at_least_float32, match_shape, require_finite_targets, require_targets, sum_per_example
-from .noise import LOG_LIMIT, learned_log, log_of, require_noise
+from .noise import LOG_LIMIT, learned_log, log_of, require_noise, widened_log, with_noise_factor
 
 _NOISE = ("known", "learned", "per_output", "per_input")
 
@@ -32,6 +32,8 @@ class Gaussian(nn.Module):
     - ``per_input``: the network has twice the channels on its last axis, the means first and then the
       log_stds (Nix & Weigend 1994); ``std`` is not used.
 
+    ``noise_factor`` multiplies the std, wherever it comes from; ``calibrate`` finds one.
+
     Outputs (S,), (S, C) or more axes, the outputs of an example being the last one; targets have the shape of the
     means, (S,) and (S, 1) being interchangeable. NLL in nats with its normaliser log(2 pi) / 2, summed over the outputs
     of an example.
@@ -40,6 +42,7 @@ class Gaussian(nn.Module):
     noise: str = "learned"
     std: float | Sequence[float] = 1.0
     outputs: int | None = None
+    noise_factor: float = 1.0
 
     name: ClassVar[str] = "gaussian"
     paper: ClassVar[str] = "Nix & Weigend 1994 (per_input)"
@@ -51,6 +54,7 @@ class Gaussian(nn.Module):
             self.std = tuple(self.std)
         self._require_std()
         self._count = self._require_count()
+        require_positive(self.name, "noise_factor", self.noise_factor)
         self.log_std: nn.Parameter | None = None
         if self.noise == "learned":
             self.log_std = learned_log(self.name, "std", self.std)
@@ -133,6 +137,10 @@ class Gaussian(nn.Module):
         mean, log_std = self._mean_and_log_std(outputs)
         return mean, torch.exp(2 * log_std).expand_as(mean)
 
+    def widened(self, factor: float) -> Gaussian:
+        """This likelihood with a noise std so many times as large."""
+        return with_noise_factor(self, self.noise_factor * factor)
+
     def _mean_and_log_std(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """The means, and log_std as a tensor that broadcasts against them."""
         values = at_least_float32(outputs)
@@ -143,11 +151,11 @@ class Gaussian(nn.Module):
                     "last axis (the means, then the log_stds)"
                 )
             mean, log_std = values.chunk(2, dim=-1)
-            return mean, log_std.clamp(-LOG_LIMIT, LOG_LIMIT)
+            return mean, widened_log(log_std.clamp(-LOG_LIMIT, LOG_LIMIT), self.noise_factor)
         found = values.shape[-1] if values.dim() > 1 else 1
         if self._count is not None and found != self._count:
             raise DataError(
                 f"gaussian: outputs of shape {tuple(values.shape)} have {found} on their last axis; there is a noise "
                 f"std for {self._count}"
             )
-        return values, log_of(self.log_std, self.std, values)
+        return values, widened_log(log_of(self.log_std, self.std, values), self.noise_factor)

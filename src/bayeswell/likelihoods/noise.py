@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +38,24 @@ def log_of(learned: nn.Parameter | None, known: float | Sequence[float], like: T
     if learned is not None:
         return learned.clamp(-LOG_LIMIT, LOG_LIMIT).to(like.dtype)
     return torch.tensor(_logs(known), dtype=like.dtype, device=like.device)
+
+
+def widened_log(log_std: Tensor, factor: float) -> Tensor:
+    """log(factor std); the logarithm itself, bit for bit, at 1."""
+    return log_std if factor == 1 else log_std + math.log(factor)
+
+
+LikelihoodT = TypeVar("LikelihoodT", bound=nn.Module)
+
+
+def with_noise_factor(likelihood: LikelihoodT, factor: float) -> LikelihoodT:
+    """A copy of the likelihood, with what it has learned, and this ``noise_factor``."""
+    settings: Any = likelihood
+    changed: LikelihoodT = dataclasses.replace(settings, noise_factor=factor)
+    like = next(likelihood.parameters(), None)
+    changed = changed if like is None else changed.to(like)
+    changed.load_state_dict(likelihood.state_dict())
+    return changed.train(likelihood.training)
 
 
 def _logs(values: float | Sequence[float]) -> float | list[float]:

@@ -36,3 +36,11 @@ def counted(likelihood: Any, targets: Tensor) -> Tensor | None:
     """Which places of the targets count at all, as booleans of their shape; None: all of them."""
     count = getattr(likelihood, "counted", None)
     return None if count is None else count(targets)
+
+
+def can_be_widened(likelihood: Any) -> bool:
+    """Whether ``likelihood.widened(factor)`` gives the same likelihood made less sure by a factor.
+
+    Logits are divided by it, noise stds multiplied.
+    """
+    return callable(getattr(likelihood, "widened", None))

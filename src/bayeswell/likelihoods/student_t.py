@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..errors import DataError, SettingError, require_positive
 from ..random import random_signs, standard_normal
 from .matching import at_least_float32, match_shape, require_finite_targets, require_targets, sum_per_example
-from .noise import in_double, learned_log, log_of, require_noise
+from .noise import in_double, learned_log, log_of, require_noise, widened_log, with_noise_factor
 
 _FAR, _FARTHEST = 1e10, 1e38
 
@@ -26,7 +26,7 @@ class StudentT(nn.Module):
     with z = (y - f) / scale, in nats and summed over the outputs of an example, which are independent. As df grows it
     is a Gaussian of std ``scale``. ``noise`` says whether the scale is ``known`` or ``learned`` (one trainable
     ``log_scale`` that starts at log ``scale``); with ``learn_df`` there is a trainable ``log_df`` too, that starts at
-    log ``df``. Both are clamped to +-20.
+    log ``df``. Both are clamped to +-20. ``noise_factor`` multiplies the scale; ``calibrate`` finds one.
 
     The variance of y is scale^2 df / (df - 2) and exists for df > 2 only: with less, training and curvature are as
     sound as ever, ``mean_and_variance`` gives an infinite variance, and for df <= 1, where there is no mean either, the
@@ -40,6 +40,7 @@ class StudentT(nn.Module):
     scale: float = 1.0
     df: float = 4.0
     learn_df: bool = False
+    noise_factor: float = 1.0
 
     name: ClassVar[str] = "student_t"
     paper: ClassVar[str] = "Lange, Little & Taylor 1989"
@@ -49,6 +50,7 @@ class StudentT(nn.Module):
         require_noise(self.name, self.noise)
         require_positive(self.name, "scale", self.scale)
         require_positive(self.name, "df", self.df)
+        require_positive(self.name, "noise_factor", self.noise_factor)
         if not isinstance(self.learn_df, bool):
             raise SettingError(f"student_t: learn_df = {self.learn_df!r}; it must be true or false")
         self.log_scale: nn.Parameter | None = None
@@ -112,6 +114,11 @@ class StudentT(nn.Module):
         ratio = torch.where(df > 2, df / (df - 2).clamp_min(1e-30), math.inf)
         return location, (ratio * torch.exp(2 * log_scale)).expand_as(location)
 
+    def widened(self, factor: float) -> StudentT:
+        """This likelihood with a scale so many times as large."""
+        return with_noise_factor(self, self.noise_factor * factor)
+
     def _logs(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """log scale and log df."""
-        return log_of(self.log_scale, self.scale, like), log_of(self.log_df, self.df, like)
+        log_scale = widened_log(log_of(self.log_scale, self.scale, like), self.noise_factor)
+        return log_scale, log_of(self.log_df, self.df, like)

@@ -14,7 +14,16 @@ from torch import Tensor, nn
 
 from ..composition import check_likelihood
 from ..errors import BayeswellWarning, SettingError, nearest
-from ..lifting import BayesianModule, Trained, Where, bayesian, continued, looks_trained, with_drawn_dropout
+from ..lifting import (
+    BayesianModule,
+    Trained,
+    Where,
+    bayesian,
+    continued,
+    looks_trained,
+    put_in_dropout,
+    with_drawn_dropout,
+)
 from ..likelihoods import LIKELIHOODS
 from ..objectives import ELBO
 from ..optimizers import (
@@ -27,8 +36,8 @@ from ..optimizers import (
     set_rates,
     std_convergence_warning,
 )
-from ..types import Collector, KLWeight, Objective, PostHocPart, Progress, Rate, Stepper
-from .method import DISPERSED, Method
+from ..types import Collector, FitsItself, KLWeight, Objective, PostHocPart, Progress, Rate, Stepper
+from .method import DISPERSED, OWN_DROPOUT, Method
 from .resolved import ResolvedMethod, resolve
 from .tempering import SETTLED, Tempering, scale_prior
 
@@ -51,6 +60,7 @@ class Assembly:
     samples: bool
     fixed_temperature: float
     tempering: Tempering | None = None
+    fitting: FitsItself | None = None
     plateau_states: dict[str, PlateauState] = field(default_factory=dict)
 
     @property
@@ -152,6 +162,7 @@ def assemble(
         divergence=parts.divergence,
         kl_weight=parts.kl_weight,
         temperature=parts.objective_temperature,
+        shown_temperature=parts.shown_temperature,
     )
     elbo.to(model.posterior.mean_vector().device)  # what is learned of the noise lives where the weights do
     elbo.divergence_for(model)
@@ -164,11 +175,13 @@ def assemble(
         "total_steps": total_steps,
         "prior": model.prior,
     }
+    optimizer = stepper.build(groups, **{name: context[name] for name in stepper.wants})
+    fitting = optimizer if isinstance(optimizer, FitsItself) else None
+    may_collect = stepper.sampling if fitting is None else lambda at: fitting.collects(at.step)
     collector = None if parts.collector is None else parts.collector.build(model, total_steps, batches)
     require_offered = getattr(collector, "require_offered", None)
     if stepper.samples and require_offered is not None:
-        require_offered(lambda step: stepper.sampling(Progress(step, total_steps, step % batches, batches)))
-    optimizer = stepper.build(groups, **{name: context[name] for name in stepper.wants})
+        require_offered(lambda step: may_collect(Progress(step, total_steps, step % batches, batches)))
     return Assembly(
         method=chosen,
         model=model,
@@ -180,10 +193,11 @@ def assemble(
         rate=parts.rate,
         plateaus=dict(parts.plateaus),
         alternating=parts.alternating,
-        may_collect=stepper.sampling,
+        may_collect=may_collect,
         samples=stepper.samples,
         fixed_temperature=parts.first_temperature,
         tempering=_tempering(parts, elbo, model, optimizer),
+        fitting=fitting,
     )
 
 
@@ -194,7 +208,8 @@ def _tempering(
         return None
     until = 1.0 if parts.collector is None else SETTLED
     in_objective = not parts.stepper.handles_divergence
-    return Tempering(elbo, model.prior, optimizer, in_objective=in_objective, until=until)
+    dropout = [] if parts.method.dropout != OWN_DROPOUT else put_in_dropout(model.net)
+    return Tempering(elbo, model.prior, optimizer, dropout, in_objective=in_objective, until=until)
 
 
 def _lifted(parts: ResolvedMethod, net: nn.Module | Trained, where: Where, member: int) -> BayesianModule:
@@ -234,7 +249,7 @@ def _groups(method: Method, model: BayesianModule, elbo: ELBO, stepper: Stepper)
     noise = list(elbo.parameters())
     has_stds = any(name != "mean" for name, _ in model.posterior.named_parameters())
     multiplier = method.std_multiplier if has_stds or noise else 1.0
-    groups = parameter_groups(model, stepper.lr, multiplier, noise)
+    groups = parameter_groups(model, stepper.lr or 1.0, multiplier, noise)
     if not stepper.samples:
         return groups
     means = groups[0]

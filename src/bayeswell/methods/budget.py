@@ -1,8 +1,9 @@
-"""How many members a run may have: so many as its budget pays for."""
+"""How many members a run may have, and how long each: as its budget pays for."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from ..errors import SettingError
 from .method import Method
@@ -11,37 +12,48 @@ from .tempering import AUTO
 ORDINARY = 3.0
 """Forward passes of a step of ordinary training: one forward, and a backward pass that counts two."""
 SHORT, LONG = 250_000, 5_000_000
-"""Examples met in training: below the first a run takes seconds, above the second minutes to hours."""
+"""Examples met in training (examples times epochs): below the first a run takes seconds, above the second long."""
+LEAST_EPOCHS = 3
 
 
-def within_budget(method: Method, examples_met: int) -> tuple[Method, str]:
-    """The method with the members that its budget pays for, and one line on what was chosen and why.
+@dataclass(frozen=True)
+class Plan:
+    """The method with its members, how many epochs each of them has, and one line on why."""
 
-    A budget is how many times the cost of ordinary training (the same epochs of the same network) all members together
-    may take. "auto" goes by how long a run is: 5 where ``examples_met`` (examples times epochs) is below SHORT, 2 below
-    LONG, else 1; members are what makes predictions better most surely, and where runs are short they cost seconds. A
-    method without a budget keeps its members.
+    method: Method
+    epochs: int
+    note: str
+
+
+def within_budget(method: Method, examples: int, epochs: int) -> Plan:
+    """What a budget pays for: how many times ordinary training (``epochs`` epochs) all members together may cost.
+
+    A number is that for any method: as many members of full length as it pays for. The budget "auto" goes by the
+    length of a run. A short one (below SHORT examples met) has five members of full length: they make predictions
+    better most surely, and cost seconds. In a longer one members have half the epochs each, since an average of two
+    networks of half the length is better than one of full length where data are many: three of them (1.5 times
+    ordinary training), or two (the same cost) above LONG. docs/decisions.md has the measurements. A method without a
+    budget keeps its members.
     """
     if method.budget is None:
-        return method, ""
+        return Plan(method, epochs, "")
     each = method.cost / method.members / ORDINARY
-    budget, why = _budget(method, examples_met, each)
-    members = math.floor(budget / each + 1e-9)
+    met = examples * epochs
+    short = method.budget != AUTO or met < SHORT
+    own = epochs if short else max(min(epochs, LEAST_EPOCHS), math.ceil(epochs / 2))
+    if isinstance(method.budget, int | float):
+        members, why = math.floor(method.budget / each + 1e-9), f"budget = {method.budget:g}"
+    else:
+        members = 5 if short else 3 if met < LONG else 2
+        length = "short" if short else "middling" if met < LONG else "long"
+        why = f"a {length} run: {met:,} examples met; budget=... sets another"
     if members < 1:
         raise SettingError(
-            f"{method.name}: budget = {budget:g} times ordinary training, but one member costs {each:g}; raise it, or "
-            "choose a method with a cheaper step (`bayeswell methods`)"
+            f"{method.name}: budget = {method.budget:g} times ordinary training, but one member costs {each:g}; raise "
+            "it, or choose a method with a cheaper step (`bayeswell methods`)"
         )
     chosen = method.changed(members=members)
     network = "one network" if members == 1 else f"{members} members"
-    cost = chosen.cost / ORDINARY
-    return chosen, f"{method.name}: {network}, {cost:g}x the cost of ordinary training ({why})"
-
-
-def _budget(method: Method, examples_met: int, each: float) -> tuple[float, str]:
-    if isinstance(method.budget, int | float):
-        return method.budget, f"budget = {method.budget:g}"
-    assert method.budget == AUTO
-    times = 5 if examples_met < SHORT else 2 if examples_met < LONG else 1
-    length = "short" if times == 5 else "middling" if times == 2 else "long"
-    return times * each, f"a {length} run: {examples_met:,} examples met; budget=... sets another"
+    lengths = "" if own == epochs else f" of {own} epochs each"
+    cost = chosen.cost / ORDINARY * own / epochs
+    return Plan(chosen, own, f"{method.name}: {network}{lengths}, {cost:.3g}x the cost of ordinary training ({why})")

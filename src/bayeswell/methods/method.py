@@ -17,6 +17,7 @@ from ..types import PREDICTIONS, SAMPLED
 from .steppers import find_stepper
 from .tempering import AUTO
 
+OWN_DROPOUT = "own"
 Choice = Any
 """A part by name, as ``{"name": ..., setting: value}``, or as any object that its axis takes."""
 
@@ -80,7 +81,7 @@ class Method:
             raise SettingError(f"{self.name}: temperature = {self.temperature!r}; give a number, or '{AUTO}'")
         if not self.std_multiplier > 0:
             raise SettingError(f"{self.name}: std_multiplier = {self.std_multiplier!r}; it must be above 0")
-        if isinstance(self.dropout, str) and self.dropout != "own":
+        if isinstance(self.dropout, str) and self.dropout != OWN_DROPOUT:
             raise SettingError(f"{self.name}: dropout = {self.dropout!r}; give a number in [0, 1), or 'own'")
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise SettingError(f"{self.name}: clip_norm = {self.clip_norm!r}; it must be above 0")

@@ -10,7 +10,13 @@ from .method import Method
 from .resolved import resolve
 from .tempering import AUTO
 
-_SGD = {"name": "sgd", "lr": 0.05, "momentum": 0.9}
+# Samplers fit their rate to the problem (lr None). They offer draws of the last quarter to half of a run, of which at
+# least a hundred are kept: as many as a prediction looks at.
+_BANK = {"name": "bank", "max_draws": 200}
+_TAIL = {"name": "cosine", "final": 0.1}
+"""Averages need steps that still move, and learned noise that is not that of large steps."""
+# A share of the Newton step, each mean's cut at 0.1; stds from a twentieth of the prior's, found within the run.
+_IVON = {"name": "ivon", "lr": 0.3, "beta2": None, "hess_init": None, "clip": 0.1, "rescale_lr": False, "rest_lr": 0.01}
 
 _TABLE = (
     Method(
@@ -18,7 +24,7 @@ _TABLE = (
         "what to take without a reason for another: averaged mean-field posteriors, as many as the length allows",
         "Hyperparameters Weight Averaging (HWA); Lakshminarayanan et al. 2017",
         collector="hwa",
-        rate={"name": "cosine", "final": 0.1},
+        rate=_TAIL,
         budget=AUTO,
     ),
     Method("map", "one weight vector, the prior as weight decay", "MacKay 1992", "delta"),
@@ -55,8 +61,6 @@ _TABLE = (
         "variational Laplace with its penalty in every fourth step, four times as strong",
         "Unlu & Aitchison 2021",
         estimator={"name": "variational_laplace", "every": 4},
-        # Rare, strong penalties make Adam's second moments larger, up to four times, and so its steps half as long.
-        stepper={"name": "adam", "lr": 6e-3},
         prediction=LINEARISED,
     ),
     Method(
@@ -65,32 +69,32 @@ _TABLE = (
         "Hyperparameters Weight Averaging (HWA)",
         estimator="flipout",
         collector="hwa",
-        # Averages need steps that still move, and learned noise that is not that of large steps.
-        rate={"name": "cosine", "final": 0.1},
+        rate=_TAIL,
     ),
-    Method("swa", "the average of the last weights of SGD", "Izmailov et al. 2018", "delta",
-           stepper=_SGD, rate="constant", clip_norm=1.0, std_multiplier=1.0, collector="swa"),
-    Method("swag-diag", "a diagonal Gaussian around the SGD path", "Maddox et al. 2019", "delta",
-           stepper=_SGD, rate="constant", clip_norm=1.0, std_multiplier=1.0, collector="swag_diag"),
-    Method("swag", "a low-rank Gaussian around the SGD path", "Maddox et al. 2019", "delta",
-           stepper=_SGD, rate="constant", clip_norm=1.0, std_multiplier=1.0, collector="swag"),
+    Method("swa", "the average of the last weights of Adam", "Izmailov et al. 2018", "delta",
+           rate=_TAIL, collector="swa"),
+    Method("swag-diag", "a diagonal Gaussian around Adam's path", "Maddox et al. 2019", "delta",
+           rate=_TAIL, collector="swag_diag"),
+    Method("swag", "a low-rank Gaussian around Adam's path", "Maddox et al. 2019", "delta",
+           rate=_TAIL, collector="swag"),
     Method("sgld", "stochastic gradient Langevin dynamics", "Welling & Teh 2011", "delta",
-           stepper={"name": "sgld", "lr": 0.1}, rate="constant", std_multiplier=1.0, collector="bank"),
+           stepper={"name": "sgld", "lr": None}, rate="constant", std_multiplier=1.0, collector=_BANK),
     Method("sghmc", "stochastic gradient Hamiltonian Monte Carlo", "Chen et al. 2014", "delta",
-           stepper={"name": "sghmc", "lr": 0.03}, rate="constant", std_multiplier=1.0, collector="bank"),
+           stepper={"name": "sghmc", "lr": None}, rate="constant", std_multiplier=1.0, collector=_BANK),
     Method("psgld", "Langevin dynamics with an RMSprop preconditioner", "Li et al. 2016", "delta",
-           stepper={"name": "psgld", "lr": 5e-3}, rate="constant", std_multiplier=1.0, collector="bank"),
+           stepper={"name": "psgld", "lr": None}, rate="constant", std_multiplier=1.0, collector=_BANK),
     Method("csgld", "Langevin dynamics in cycles of the learning rate", "Zhang et al. 2020", "delta",
-           stepper="cyclical_sgld", rate="constant", std_multiplier=1.0, collector="bank"),
+           stepper={"name": "cyclical_sgld", "lr": None}, rate="constant", std_multiplier=1.0, collector=_BANK),
     Method("mc-dropout", "dropout kept on: each draw is a set of masks", "Gal & Ghahramani 2016", "delta",
            dropout="own"),
     Method("deep-ensemble", "independently trained networks", "Lakshminarayanan et al. 2017", "delta",
            members=5),
+    Method("snapshot-ensemble", "networks at the ends of the last cycles of the learning rate, in one run",
+           "Huang et al. 2017", "delta", rate={"name": "cyclic", "cycles": 5},
+           collector={"name": "cycle_ends", "cycles": 5, "keep": 3}),
     Method("laplace", "a Gaussian at the optimum from the curvature there", "MacKay 1992; Ritter et al. 2018", "delta",
            post_hoc="laplace", prediction=LINEARISED),
-    Method("ivon", "natural-gradient mean-field at the cost of Adam", "Shen et al. 2024",
-           clip_norm=1.0,
-           stepper={"name": "ivon", "lr": 0.5, "hess_init": 0.05}),
+    Method("ivon", "natural-gradient mean-field at the cost of Adam", "Shen et al. 2024", stepper=_IVON),
 )  # fmt: skip
 
 METHODS: dict[str, Method] = {method.name: method for method in _TABLE}

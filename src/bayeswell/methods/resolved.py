@@ -33,7 +33,7 @@ from ..types import (
     Rate,
     Stepper,
 )
-from .method import Method, known_settings
+from .method import OWN_DROPOUT, Method, known_settings
 from .steppers import find_stepper
 from .tempering import AUTO, COLD_START, PRIOR_WEIGHT
 
@@ -75,7 +75,8 @@ class ResolvedMethod:
     @property
     def tempers_itself(self) -> bool:
         """Whether the temperature follows from the fit: for whatever has a spread that depends on it."""
-        spread = POINT not in self.posterior.provides or self.stepper.samples or self.post_hoc is not None
+        point = POINT in self.posterior.provides
+        spread = not point or self.stepper.samples or self.post_hoc is not None or self.method.dropout == OWN_DROPOUT
         return self.method.temperature == AUTO and spread
 
     @property
@@ -84,6 +85,14 @@ class ResolvedMethod:
         own = self.method.temperature
         if isinstance(own, str):
             return COLD_START if self.tempers_itself else PRIOR_WEIGHT
+        return own
+
+    @property
+    def shown_temperature(self) -> float | None:
+        """What scales the divergence in the recorded total, where the objective itself leaves it to the stepper."""
+        if not self.stepper.handles_divergence:
+            return None
+        own: float = getattr(self.stepper, "temperature", self.first_temperature)
         return own
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ..lifting import DrawnDropout
 from ..objectives import ELBO
 from ..priors import FlatPrior
 from ..types import Prior
@@ -18,6 +19,7 @@ AUTO = "auto"
 COLD_START = 1e-3
 SHARE = 0.1
 PRIOR_WEIGHT = 0.1
+DROPOUT_PER_TEMPERATURE = 1.0
 ADAPTS_FROM, SETTLED = 0.3, 0.5
 _FULL = 0.05
 """The share that is taken for unexplained where the targets do not tell."""
@@ -84,13 +86,20 @@ class Tempering:
     posterior at a temperature that suits noisy targets would drown it in its own width; docs/decisions.md has the
     measurements. A prior that is not Gaussian keeps its width: the whole divergence is multiplied by T then.
     ``temperature=1`` is Bayes' rule.
+
+    Dropout that was put into a network without any is the spread of mc-dropout: its p is DROPOUT_PER_TEMPERATURE T. A
+    network's own dropout, or a p that was given, is left alone.
     """
 
-    def __init__(self, elbo: ELBO, prior: Prior, optimizer: Optimizer, *, in_objective: bool, until: float) -> None:
-        self.elbo, self.prior, self.optimizer = elbo, prior, optimizer
-        self.in_objective, self.until = in_objective, until
+    def __init__(
+        self, elbo: ELBO, prior: Prior, optimizer: Optimizer, dropout: Sequence[DrawnDropout], *, in_objective: bool,
+        until: float,
+    ) -> None:  # fmt: skip
+        self.elbo, self.prior, self.optimizer, self.dropout = elbo, prior, optimizer, dropout
+        self.in_objective, self.until, self.shown_first = in_objective, until, elbo.shown_temperature
         self.targets = TargetSpread()
         self.temperature = COLD_START
+        self._set_dropout()
 
     def after_epoch(self, done: float, nll: float, scores: Mapping[str, float]) -> None:
         """Look at an epoch that ended with this share of training done."""
@@ -99,10 +108,7 @@ class Tempering:
 
     def _move_to(self, temperature: float) -> None:
         ratio = temperature / self.temperature
-        self.temperature = temperature
-        if self.in_objective:
-            self.elbo.temperature = temperature
-        scale_prior(self.prior, temperature)
+        self._set(temperature)
         for group in self.optimizer.param_groups:
             if "temperature" in group:  # a sampler
                 group["temperature"] *= ratio
@@ -115,11 +121,21 @@ class Tempering:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The inverse of ``state_dict``."""
-        self.temperature = float(state["temperature"])
         self.targets.counts, self.targets.moments = state["counts"], state["moments"]
+        self._set(float(state["temperature"]))
+
+    def _set(self, temperature: float) -> None:
         if self.in_objective:
-            self.elbo.temperature = self.temperature
-        scale_prior(self.prior, self.temperature)
+            self.elbo.temperature = temperature
+        elif self.shown_first is not None:  # of the temperature alone: a run that was cut off shows the same
+            self.elbo.shown_temperature = self.shown_first * (temperature / COLD_START)
+        self.temperature = temperature
+        scale_prior(self.prior, temperature)
+        self._set_dropout()
+
+    def _set_dropout(self) -> None:
+        for layer in self.dropout:
+            layer.p = DROPOUT_PER_TEMPERATURE * self.temperature
 
 
 def scale_prior(prior: Prior, temperature: float) -> None:

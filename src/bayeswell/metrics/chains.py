@@ -15,12 +15,22 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
+from .fisher import fisher_quantile
 
 R_HAT_LIMIT = 1.01
-"""Vehtari et al.: above it the chains have not mixed."""
+"""Vehtari et al.: above it the chains have not mixed, given draws enough; ``r_hat_limit`` for fewer."""
 
 ESS_PER_CHAIN = 50
-"""Vehtari et al.: with fewer effective draws for each split chain, R-hat and ESS are themselves unreliable."""
+"""Vehtari et al.: as many effective draws for each split chain are enough, however many draws there are."""
+
+ESS_SHARE = 0.25
+"""With fewer draws: what share of them must be effective."""
+
+FALSE_ALARMS = 0.01
+"""The chance that the worst R-hat of independent draws is above its limit."""
+
+_CANNOT_TELL = 2.0
+"""Two halves of one chain that do not overlap at all have a rank-normalised R-hat of little more."""
 
 _AT_ONCE = 2**22
 """How many numbers are worked on together: bounds the memory, whatever the number of quantities."""
@@ -28,11 +38,15 @@ _AT_ONCE = 2**22
 
 @dataclass(frozen=True)
 class ChainReport:
-    """The worst R-hat and ESS over all quantities.
+    """R-hat and ESS over all quantities: the worst of each, and the median ESS.
+
+    The worst of many estimates is far from 1 by chance alone: of 640 quantities of 100 independent draws the largest
+    R-hat is 1.1, the smallest ESS 10. So R-hat is held against the largest that chance explains (``r_hat_limit``), and
+    what must be large enough is ``typical_ess``, the median (``ess_limit``).
 
     ``constant`` counts the quantities whose draws are all equal, which say nothing and are left out; where all are
-    (chains that never moved), ``r_hat`` and ``ess`` are NaN. ``converged`` is the flag for machines, ``warnings`` the
-    same for people.
+    (chains that never moved), the numbers are NaN. ``converged`` is the flag for machines, ``warnings`` the same for
+    people.
     """
 
     r_hat: float
@@ -41,19 +55,45 @@ class ChainReport:
     draws: int
     quantities: int
     constant: int
+    typical_ess: float = math.nan
+
+    @property
+    def ess_limit(self) -> float:
+        """100 effective draws a chain, or a quarter of the draws where that is less."""
+        return min(2 * self.chains * ESS_PER_CHAIN, ESS_SHARE * self.chains * self.draws)
+
+    @property
+    def r_hat_limit(self) -> float:
+        """The largest R-hat that chance explains, 1.01 at least.
+
+        Of m half chains of n draws that agree, n_e of them effective, R-hat^2 is (n-1)/n + F / n_e with F of Fisher's
+        distribution of m - 1 and m (n_e - 1) degrees of freedom; of Q quantities, each looked at twice (location and
+        spread), the worst is above the quantile 1 - 0.01 / 2Q in less than one case of a hundred (Bonferroni). The
+        draws count as far as they are effective, unless these are too few: then that is what is wrong.
+        """
+        halves, count = 2 * self.chains, self.draws // 2
+        share = min(1.0, self.typical_ess / (self.chains * self.draws)) if self.typical_ess >= self.ess_limit else 1.0
+        effective = max(2.0, count * share)
+        looks = 2 * max(1, self.quantities - self.constant)
+        ratio = fisher_quantile(FALSE_ALARMS / looks, halves - 1, halves * (effective - 1))
+        return max(R_HAT_LIMIT, math.sqrt((count - 1) / count + ratio / effective))
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """One line for each thing that is wrong; empty if all is well."""
         if self.constant == self.quantities:
             return ("the draws are all equal: the chains never moved",)
-        found = []
-        if not self.r_hat <= R_HAT_LIMIT:
-            found.append(f"the chains have not mixed: R-hat {self.r_hat:.3f} > {R_HAT_LIMIT}; run longer")
-        wanted = 2 * self.chains * ESS_PER_CHAIN
-        if not self.ess >= wanted:
-            chains = "one chain" if self.chains == 1 else f"{self.chains} chains"
-            found.append(f"too few effective draws: ESS {self.ess:.0f} < {wanted} for {chains}; run longer")
+        found, limit = [], self.r_hat_limit
+        remedy = "train longer, or more chains (members)"
+        if not self.r_hat <= limit:
+            found.append(f"the chains have not mixed: R-hat {self.r_hat:.3f} > {limit:.3g}; {remedy}")
+        elif limit >= _CANNOT_TELL:
+            note = f"whether the chains have mixed cannot be told from {self.draws} draws in each"
+            found.append(f"{note} (R-hat up to {limit:.1f} is chance); keep more draws: {remedy}")
+        if not self.typical_ess >= self.ess_limit:
+            kept = f"{self.chains * self.draws} draws of {'one chain' if self.chains == 1 else f'{self.chains} chains'}"
+            numbers = f"ESS {self.typical_ess:.1f} < {self.ess_limit:.0f} for {kept}"
+            found.append(f"too few effective draws: {numbers}; {remedy}")
         return tuple(found)
 
     @property
@@ -63,14 +103,16 @@ class ChainReport:
 
 
 def chain_report(draws: Tensor) -> ChainReport:
-    """The worst R-hat and bulk ESS over the quantities of draws (chains, draws, ...)."""
+    """The worst R-hat and bulk ESS, and the median ESS, over the quantities of draws (chains, draws, ...)."""
     hats, sizes = r_hat(draws).reshape(-1), ess(draws).reshape(-1)
     constant = hats.isnan()
     if bool(constant.all()):
-        worst_hat = worst_size = math.nan
+        worst_hat = worst_size = typical = math.nan
     else:
-        worst_hat, worst_size = float(hats[~constant].max()), float(sizes[~constant].min())
-    return ChainReport(worst_hat, worst_size, draws.shape[0], draws.shape[1], hats.numel(), int(constant.sum()))
+        moving = sizes[~constant]
+        worst_hat, worst_size, typical = float(hats[~constant].max()), float(moving.min()), float(moving.median())
+    counts = (draws.shape[0], draws.shape[1], hats.numel(), int(constant.sum()))
+    return ChainReport(worst_hat, worst_size, *counts, typical)
 
 
 def r_hat(draws: Tensor, *, rank_normalised: bool = True) -> Tensor:

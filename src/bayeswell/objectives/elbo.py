@@ -39,6 +39,9 @@ class ELBO(Objective):
     ``Progress(batches=M)`` it is S M / N, so that the plain average of the totals over an epoch is exactly the
     objective of the whole data set whatever the batch size.
 
+    An optimizer that takes care of the divergence itself (ivon) wants the gradient of the NLL alone, ``temperature`` 0:
+    with ``shown_temperature`` T the total still holds T weight KL / N, as a number without a gradient.
+
     ``divergence`` None takes, for each model, the analytic form where the prior has one and else Monte Carlo, and
     says so once.
     """
@@ -51,16 +54,20 @@ class ELBO(Objective):
         divergence: str | Mapping[str, Any] | Divergence | None = None,
         kl_weight: str | Mapping[str, Any] | KLWeight = "uniform",
         temperature: float = 1.0,
+        shown_temperature: float | None = None,
         check: bool = True,
     ) -> None:
         super().__init__()
         require_count("ELBO", "dataset_size", dataset_size)
         require_between("ELBO", "temperature", temperature, 0.0, math.inf, open_high=True)
+        if shown_temperature is not None:
+            require_between("ELBO", "shown_temperature", shown_temperature, 0.0, math.inf, open_high=True)
         self.likelihood = LIKELIHOODS.resolve(likelihood)
         self.dataset_size = dataset_size
         self.divergence = None if divergence is None else DIVERGENCES.resolve(divergence)
         self.kl_weight = KL_WEIGHTS.resolve(kl_weight)
         self.temperature = temperature
+        self.shown_temperature = shown_temperature
         self.check = check
         self._told = False
 
@@ -70,15 +77,26 @@ class ELBO(Objective):
         assert step.targets is not None
         share = self._share(step.targets, step.at)
         # One operation where a batch counts in full; the step of a small network is mostly operations started.
-        total = torch.add(estimate.nll if share == 1 else share * estimate.nll, kl, alpha=self._factor(step.at))
+        total = torch.add(
+            estimate.nll if share == 1 else share * estimate.nll, kl, alpha=self._factor(step.at, self.temperature)
+        )
         if self.check and not math.isfinite(total.item()):
-            require_finite("the targets", step.targets)
-            require_finite("the network's outputs", estimate.outputs)
-            raise DivergenceError(
-                f"the loss is not finite (nll {estimate.nll.item():g}, kl {kl.item():g}) and no step was taken; "
-                "lower the learning rate"
-            )
+            raise self._not_finite(step, estimate, kl)
+        if self.shown_temperature is not None:
+            # A number without a gradient: it is read, and changes no step.
+            total = total + self._factor(step.at, self.shown_temperature) * kl.detach()
         return Terms(total, estimate.nll.detach(), kl.detach(), self.dataset_size, estimate.outputs)
+
+    def _not_finite(self, step: Step, estimate: ExpectedNLL, kl: Tensor) -> DivergenceError:
+        """What to say of a loss that is NaN or inf; bad data, and a network that was so from the start, say so."""
+        require_finite("the targets", step.targets)
+        begun = step.at is not None and step.at.step > 0
+        if not begun:
+            require_finite("the network's outputs", estimate.outputs)
+        ran_away = "training has diverged: " if begun else ""
+        numbers = f"nll {estimate.nll.item():g}, kl {kl.item():g}"
+        note = f"{ran_away}the loss is not finite ({numbers}) and no step was taken"
+        return DivergenceError(f"{note}; lower the learning rate")
 
     def nll(self, model: BayesianModel, step: Step) -> Tensor:
         """The batch mean of E_q[NLL] alone, differentiable."""
@@ -123,7 +141,7 @@ class ELBO(Objective):
             return 1.0
         return len(targets) * at.batches / (at.examples or self.dataset_size)
 
-    def _factor(self, at: Progress | None) -> float:
+    def _factor(self, at: Progress | None, temperature: float) -> float:
         """temperature * weight / N: the only place where the KL is scaled."""
         at = at or Progress()
-        return at.kl_share * self.temperature * self.kl_weight(at) / self.dataset_size
+        return at.kl_share * temperature * self.kl_weight(at) / self.dataset_size

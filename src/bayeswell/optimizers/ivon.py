@@ -31,10 +31,10 @@ class IVONOptimizer(DenseOptimizer):
         mean <- mean - lr (h_0 + decay) clip((mom / (1 - b1^t) + decay mean) / (h + decay))
         std  <- 1 / sqrt(ess (h + decay))
 
-    so the first step is one of SGD with rate lr. For one weight draw w = mean + std eps with gradient g,
-    d NLL / d log_std = g std eps, and h^ = g eps / std as published; several draws are averaged by the objective.
-    Gradients must be those of the NLL alone (``ELBO`` with temperature 0): the prior is in ``decay``. Any estimator
-    with an unbiased gradient in ``log_std`` will do.
+    so the first step is one of SGD with rate lr (without ``rescale_lr`` the factor h_0 + decay is 1). For one weight
+    draw w = mean + std eps with gradient g, d NLL / d log_std = g std eps, and h^ = g eps / std as published; several
+    draws are averaged by the objective. Gradients must be those of the NLL alone (``ELBO`` with temperature 0): the
+    prior is in ``decay``. Any estimator with an unbiased gradient in ``log_std`` will do.
 
     The published decay is that of a prior with precision ess * decay; from the model's prior it follows as above,
     so that the fixed point is the optimum of mean NLL + T KL / N. On a quadratic loss that is the exact mean and
@@ -50,10 +50,11 @@ class IVONOptimizer(DenseOptimizer):
 
     def __init__(
         self, param_groups: Sequence[Mapping[str, Any]], inverse_prior_variance: Tensor, dataset_size: int,
-        lr: float, beta1: float, beta2: float, hess_init: float | None, clip: float | None, temperature: float,
+        lr: float, beta1: float, beta2: float | None, hess_init: float | None, clip: float | None, temperature: float,
+        rescale_lr: bool = True, rest_lr: float | None = None,
     ) -> None:  # fmt: skip
         ess = dataset_size / temperature
-        defaults = {"lr": lr, "beta1": beta1, "beta2": beta2, "clip": clip, "ess": ess}
+        defaults = {"lr": lr, "beta1": beta1, "beta2": beta2, "clip": clip, "ess": ess, "rest_lr": rest_lr}
         super().__init__(own(param_groups), defaults)
         mean, log_std = self._mean_and_log_std()
         with torch.no_grad():
@@ -66,7 +67,7 @@ class IVONOptimizer(DenseOptimizer):
             "precision": precision,
             "momentum": torch.zeros_like(mean),
             "decay": decay,
-            "scale": precision.clone(),
+            "scale": precision.clone() if rescale_lr else torch.ones_like(precision),
         }
 
     def _mean_and_log_std(self) -> tuple[Tensor, Tensor]:
@@ -91,7 +92,7 @@ class IVONOptimizer(DenseOptimizer):
         return means[0], stds[0]
 
     def update(self, found: list[tuple[Group, list[Tensor]]]) -> None:
-        """One step: the posterior's vectors by IVON, every other parameter by SGD with the same momentum."""
+        """One step: the posterior's vectors by IVON, every other parameter by Adam or SGD with the same momentum."""
         mean, log_std = self._mean_and_log_std()
         if (mean.grad is None) != (log_std.grad is None):
             held = "means" if mean.grad is None else "stds"
@@ -106,7 +107,7 @@ class IVONOptimizer(DenseOptimizer):
     def _update_posterior(self, group: Group, mean: Tensor, log_std: Tensor) -> None:
         state = self.state[mean]
         state["step"] += 1
-        lr, clip, rate = group["lr"], group["clip"], 1 - group["beta2"]
+        lr, clip, rate = group["lr"], group["clip"], _curvature_rate(group, float(state["step"]))
         correction = 1 - group["beta1"] ** float(state["step"])
         assert mean.grad is not None
         assert log_std.grad is not None
@@ -131,17 +132,34 @@ class IVONOptimizer(DenseOptimizer):
             torch.mul(precision, group["ess"], out=log_std_).log_().mul_(-0.5)
 
     def _update_deterministic(self, group: Group, parameter: Tensor) -> None:
-        state = self.state[parameter]
+        state, rest_lr = self.state[parameter], group["rest_lr"]
         if not state:
             state.update(step=torch.tensor(0.0), momentum=torch.zeros_like(parameter))
+            if rest_lr is not None:
+                state["square"] = torch.zeros_like(parameter)
         state["step"] += 1
         assert parameter.grad is not None
         state["momentum"].lerp_(parameter.grad, 1 - group["beta1"])
         correction = 1 - group["beta1"] ** float(state["step"])
-        parameter.add_(state["momentum"], alpha=-group["lr"] / correction)
+        if rest_lr is None:
+            parameter.add_(state["momentum"], alpha=-group["lr"] / correction)
+            return
+        state["square"].lerp_(parameter.grad.square(), 1 - _SQUARE_MEMORY)
+        size = (state["square"] / (1 - _SQUARE_MEMORY ** float(state["step"]))).sqrt_().add_(1e-8)
+        rate = rest_lr * group["lr"] / group.get("base_lr", group["lr"])  # along with the schedule
+        parameter.addcdiv_(state["momentum"], size, value=-rate / correction)
 
 
 _VECTORS = ("precision", "momentum", "decay", "scale")
+_SQUARE_MEMORY = 0.999
+_SHORTEST_MEMORY, _MEMORY_SHARE = 100, 0.1
+
+
+def _curvature_rate(group: Group, step: float) -> float:
+    """1 - b2: with b2 None the estimate remembers the last tenth of the steps so far, but 100 at least."""
+    if group["beta2"] is None:
+        return 1 / max(_SHORTEST_MEMORY, _MEMORY_SHARE * step)
+    return float(1 - group["beta2"])
 
 
 @dataclass(frozen=True)
@@ -152,18 +170,26 @@ class IVON(Stepper):
     prior is in the optimizer). ``temperature`` is that of the ELBO: mean NLL + temperature KL / N.
 
     ``beta2`` is the memory of the Hessian estimate: stds follow over 1 / (1 - beta2) steps. They have no rate of their
-    own; the ``lr`` of their group is not used. The paper's 0.99999 is for runs of 10^5 steps and more.
+    own; the ``lr`` of their group is not used. The paper's 0.99999 is for runs of 10^5 steps and more. None: the memory
+    grows with the run, 1 - b2 = min(0.01, 10 / t), so that a run of any length adapts its stds.
     ``hess_init`` is the first Hessian diagonal of the mean NLL and sets the starting stds; None takes the posterior's
     stds as they are. Too high is the risky side: while h falls from there, means move by up to h_0 / h times lr.
-    ``clip`` bounds the Newton step (mom + decay mean) / (h + decay) of each mean.
+    ``clip`` bounds the Newton step (mom + decay mean) / (h + decay) of each mean: a step that is too long is cut there.
+    (A method's ``clip_norm`` cuts the gradients, and with them the curvature: stds come out too wide.)
+    ``rescale_lr`` multiplies lr by h_0 + decay, as the authors' code does. False leaves it out: lr is then the share of
+    the Newton step that is taken, which needs no knowledge of the problem's curvature.
+    ``rest_lr`` is the rate of whatever has no posterior (normalisation layers, learned noise), moved by Adam; None: by
+    SGD, at the lr of its group.
     """
 
     lr: float = 0.2
     beta1: float = 0.9
-    beta2: float = 0.999
+    beta2: float | None = 0.999
     hess_init: float | None = 0.003
     clip: float | None = None
     temperature: float = 1.0
+    rescale_lr: bool = True
+    rest_lr: float | None = None
 
     name: ClassVar[str] = "ivon"
     paper: ClassVar[str] = "Shen et al. 2024"
@@ -173,11 +199,11 @@ class IVON(Stepper):
     def __post_init__(self) -> None:
         require_positive("ivon", "lr", self.lr)
         require_below_one("ivon", "beta1", self.beta1)
-        require_below_one("ivon", "beta2", self.beta2)
-        if self.hess_init is not None:
-            require_positive("ivon", "hess_init", self.hess_init)
-        if self.clip is not None:
-            require_positive("ivon", "clip", self.clip)
+        if self.beta2 is not None:
+            require_below_one("ivon", "beta2", self.beta2)
+        for setting in ("hess_init", "clip", "rest_lr"):
+            if getattr(self, setting) is not None:
+                require_positive("ivon", setting, getattr(self, setting))
         require_positive("ivon", "temperature", self.temperature)
 
     def tempered(self, temperature: float) -> IVON:
@@ -189,7 +215,7 @@ class IVON(Stepper):
     ) -> IVONOptimizer:
         """The optimizer over the groups "means" and "stds" (``parameter_groups``). ``hess_init`` also sets the stds.
 
-        Whatever else is in a group (deterministic parameters, learned noise) takes steps of SGD with the group's lr.
+        Whatever else is in a group (deterministic parameters, learned noise) takes steps of Adam or SGD (``rest_lr``).
         """
         if dataset_size is None or prior is None:
             raise SettingError("ivon: build needs dataset_size= (how many examples there are) and prior= (model.prior)")

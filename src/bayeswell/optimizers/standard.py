@@ -78,7 +78,7 @@ class Adam(Stepper):
     alone) it is torch's 0.001.
     """
 
-    lr: float | None = None  # type: ignore[assignment]
+    lr: float | None = None
     betas: Betas = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0

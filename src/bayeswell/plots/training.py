@@ -20,7 +20,12 @@ _LABELS: Mapping[str, str] = {
     "rmse": "RMSE\n(targets as trained on)",
     "std_ratio": "posterior std / prior std",
 }
-_TITLES = {"nll": "Negative log likelihood", "kl": "KL to the prior", "accuracy": "Accuracy", "rmse": "RMSE"}
+_TITLES = {
+    "nll": "Negative log likelihood",
+    "kl": "KL to the prior (points: -log prior)",
+    "accuracy": "Accuracy",
+    "rmse": "RMSE",
+}
 _OWNER = "training_curves"
 _RATES = "learning rates"
 _VALIDATION = "validation."

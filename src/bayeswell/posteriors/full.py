@@ -33,6 +33,8 @@ def cholesky_parameters(factor: Tensor) -> tuple[Tensor, Tensor]:
 class FullPosterior(Posterior):
     """Trainable state: ``mean``, ``log_diagonal`` and ``lower`` (its strict lower triangle counts)."""
 
+    can_scale_stds = True
+
     def __init__(self, layout: Layout, means: Tensor, stds: Tensor) -> None:
         super().__init__()
         self.layout = layout
@@ -40,6 +42,11 @@ class FullPosterior(Posterior):
         self.mean = nn.Parameter(means.detach().clone())
         self.log_diagonal = nn.Parameter(stds.log())
         self.lower = nn.Parameter(means.new_zeros(layout.size, layout.size))
+
+    @torch.no_grad()
+    def scale_stds(self, factor: float) -> None:
+        """log_diagonal + log(factor): all of L grows with its diagonal."""
+        self.log_diagonal.add_(math.log(factor))
 
     def mean_vector(self) -> Tensor:
         """(P,): the means."""

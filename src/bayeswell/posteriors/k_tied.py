@@ -28,6 +28,7 @@ class KTiedPosterior(FactorisedPosterior):
 
     log_std: nn.Parameter | None
     std_form = AS_IT_IS
+    can_scale_stds = True
     log_std_speed = 2.0  # log std_ij = log sum_k exp(a_ik + b_jk): both factors move
 
     def __init__(
@@ -60,6 +61,13 @@ class KTiedPosterior(FactorisedPosterior):
     def std_state(self) -> Tensor:
         """std_ij = sum_k u_ik v_jk with u = exp(a), v = exp(b) for tied sites, exp(log_std) for the others."""
         return _stds(self, self.log_factors.exp(), self.log_std)
+
+    @torch.no_grad()
+    def scale_stds(self, factor: float) -> None:
+        """Half of log(factor) to each side of a product, all of it to the other log stds."""
+        self.log_factors.add_(0.5 * math.log(factor))
+        if self.log_std is not None:
+            self.log_std.add_(math.log(factor))
 
     def sample_and_kl(self, noise: Tensor | None, prior: Prior) -> tuple[Tensor | None, Tensor]:
         """As every factorised posterior's, without ever writing the stds down where the compiled formulas can."""

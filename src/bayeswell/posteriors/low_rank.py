@@ -22,6 +22,8 @@ class LowRankPosterior(Posterior):
     it and log_std alike whatever the scale of the weights.
     """
 
+    can_scale_stds = True
+
     def __init__(self, layout: Layout, means: Tensor, stds: Tensor, rank: int) -> None:
         super().__init__()
         self.layout, self.rank = layout, rank
@@ -40,6 +42,11 @@ class LowRankPosterior(Posterior):
     def set_factor(self, factor: Tensor) -> None:
         """Put F at the given numbers; the diagonal part stays."""
         self.loading.copy_(factor.to(self.loading) / self.log_std.exp()[:, None])
+
+    @torch.no_grad()
+    def scale_stds(self, factor: float) -> None:
+        """log_std + log(factor): F is std * loading and grows with it."""
+        self.log_std.add_(math.log(factor))
 
     def mean_vector(self) -> Tensor:
         """(P,): the means."""

@@ -42,6 +42,7 @@ class MatrixNormalPosterior(Posterior):
 
     log_std: nn.Parameter | None
     log_std_speed = 2.0  # the log scales of a row and of a column add
+    can_scale_stds = True
 
     def __init__(self, layout: Layout, means: Tensor, stds: Tensor) -> None:
         super().__init__()
@@ -71,6 +72,16 @@ class MatrixNormalPosterior(Posterior):
                 found.append((site, part, None, free[at : at + site.size]))
                 at += site.size
         return found
+
+    @torch.no_grad()
+    def scale_stds(self, factor: float) -> None:
+        """Half of log(factor) to the rows and half to the columns of a matrix, all of it to the other log stds."""
+        for scale in self.scales:
+            matrix = cast(_MatrixScale, scale)
+            matrix.row_log_diagonal.add_(0.5 * math.log(factor))
+            matrix.column_log_diagonal.add_(0.5 * math.log(factor))
+        if self.log_std is not None:
+            self.log_std.add_(math.log(factor))
 
     def mean_vector(self) -> Tensor:
         """(P,): the means."""

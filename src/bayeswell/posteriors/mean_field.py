@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,6 +22,7 @@ class MeanFieldPosterior(FactorisedPosterior):
 
     std_form = FROM_LOG_STD
     can_set_stds = True
+    can_scale_stds = True
 
     def __init__(self, layout: Layout, means: Tensor, stds: Tensor) -> None:
         super().__init__(layout, means)
@@ -30,6 +32,11 @@ class MeanFieldPosterior(FactorisedPosterior):
     def set_stds(self, std: Tensor) -> None:
         """log_std = log(std)."""
         self.log_std.copy_(std.log())
+
+    @torch.no_grad()
+    def scale_stds(self, factor: float) -> None:
+        """log_std + log(factor)."""
+        self.log_std.add_(math.log(factor))
 
     def std_state(self) -> Tensor:
         """std = exp(log_std)."""
@@ -45,6 +52,7 @@ class SoftplusMeanFieldPosterior(FactorisedPosterior):
 
     std_form = FROM_RHO
     can_set_stds = True
+    can_scale_stds = True
 
     def __init__(self, layout: Layout, means: Tensor, stds: Tensor) -> None:
         super().__init__(layout, means)
@@ -54,6 +62,11 @@ class SoftplusMeanFieldPosterior(FactorisedPosterior):
     def set_stds(self, std: Tensor) -> None:
         """The rho with softplus(rho) = std."""
         self.rho.copy_(softplus_inverse(std))
+
+    @torch.no_grad()
+    def scale_stds(self, factor: float) -> None:
+        """The rho with softplus(rho) = factor std."""
+        self.set_stds(factor * self.std_vector())
 
     def std_state(self) -> Tensor:
         """std = softplus(rho) = log(1 + exp(rho))."""

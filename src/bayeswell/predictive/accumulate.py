@@ -111,7 +111,8 @@ def _class_probabilities(likelihood: ClassLikelihood, outputs: Tensor) -> Tensor
     plain = type(likelihood) is Categorical and likelihood.class_axis in (None, 1, -1) and outputs.dim() == 2
     if plain and 2 <= outputs.shape[1] <= _FEW_CLASSES:
         # The same numbers; loops then run along many examples and not along a few classes.
-        return torch.softmax(outputs.T.contiguous(), 0).T
+        logits, temperature = outputs.T.contiguous(), getattr(likelihood, "temperature", 1.0)
+        return torch.softmax(logits if temperature == 1 else logits / temperature, 0).T
     return likelihood.class_probabilities(outputs)
 
 

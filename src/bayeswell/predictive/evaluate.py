@@ -19,9 +19,9 @@ from ..guards import together
 from ..likelihoods import LIKELIHOODS, ClassLikelihood, RealLikelihood
 from ..modes import evaluation_mode
 from ..random import make_generator
-from ..types import LINEARISED, Inputs
+from ..types import LINEARISED, Inputs, Likelihood
 from .accumulate import Accumulator, PredictionAverage, joined
-from .accumulate_nll import MixtureNLL, NLLSums
+from .accumulate_nll import KeptOutputs, MixtureNLLs, NLLRows, NLLSums
 from .contracts import Drawable, Linearisable, ManyAtOnce, require_tensor
 from .inputs import Batch, Home, as_targets, cut_into_batches, home_of
 from .linearised import LinearisedNetwork, choose_prediction
@@ -171,6 +171,26 @@ def nll_of_draws(
     return losses
 
 
+def nll_matrix(
+    model: Drawable, inputs: Inputs, targets: Any, likelihood: Any, *, draws: int, batch_size: int | None = None,
+    seed: int = 0,
+) -> Tensor:  # fmt: skip
+    """(D, S): -log p(y given x, w) of every example under each draw, in nats; NaN stays.
+
+    Its mean is ``expected_nll``, log D - logsumexp of -nll over draws is ``predictive_nll``. Arguments as in
+    ``predict``.
+    """
+    _require_counts("nll_matrix", draws, batch_size)
+    home = home_of(model)
+    batches = cut_into_batches(inputs, batch_size, home)
+    all_targets = as_targets(targets, batches[-1].stop)
+    part = LIKELIHOODS.resolve(likelihood)
+    rows = [NLLRows(part, all_targets[batch.start : batch.stop]) for batch in batches]
+    source = _choose_generator(None, seed, home)
+    _run_draws(model, batches, rows, draws, source, home, choose_prediction(model, None))
+    return torch.cat([torch.stack(batch.rows) for batch in rows], 1)
+
+
 def predictive_nll(
     model: Drawable,
     inputs: Inputs,
@@ -189,19 +209,53 @@ def predictive_nll(
     and variance would not do). Its mean is never above ``expected_nll`` (Jensen). Arguments as in ``predict``.
     """
     _require_counts("predictive_nll", draws, batch_size)
-    chosen = choose_prediction(model, prediction)
-    home = home_of(model)
-    source = _choose_generator(generator, seed, home)
-    batches = cut_into_batches(inputs, batch_size, home)
-    all_targets = as_targets(targets, batches[-1].stop)
     part = LIKELIHOODS.resolve(likelihood)
-    mixtures = [MixtureNLL(part, all_targets[batch.start : batch.stop]) for batch in batches]
-    _run_draws(model, batches, mixtures, draws, source, home, chosen)
-    losses = torch.cat([mixture.losses for mixture in mixtures]).cpu()
+    source = _choose_generator(generator, seed, home_of(model))
+    losses = nlls_under(
+        model, inputs, targets, [part], draws=draws, batch_size=batch_size, generator=source, prediction=prediction
+    )[0]
     if bool(losses.isnan().any()):
         number = int(losses.isnan().nonzero()[0])
         raise NetworkError(f"the NLL of example {number} is NaN: the network's outputs are not finite")
     return losses
+
+
+def nlls_under(
+    model: Drawable,
+    inputs: Inputs,
+    targets: Any,
+    likelihoods: Sequence[Likelihood],
+    *,
+    draws: int,
+    batch_size: int | None,
+    generator: torch.Generator | None,
+    prediction: str | None = None,
+) -> Tensor:
+    """(L, S): what ``predictive_nll`` gives, under each of several likelihoods, from the same draws."""
+    chosen = choose_prediction(model, prediction)
+    home = home_of(model)
+    batches = cut_into_batches(inputs, batch_size, home)
+    all_targets = as_targets(targets, batches[-1].stop)
+    mixtures = [MixtureNLLs(likelihoods, all_targets[batch.start : batch.stop]) for batch in batches]
+    _run_draws(model, batches, mixtures, draws, generator, home, chosen)
+    return torch.cat([mixture.losses for mixture in mixtures], dim=1).cpu()
+
+
+def outputs_of_draws(
+    model: Drawable,
+    inputs: Inputs,
+    *,
+    draws: int,
+    batch_size: int | None,
+    generator: torch.Generator | None,
+    prediction: str | None = None,
+) -> Tensor:
+    """(D, S, ...): what the network says of every example under each (useful) draw. All of it is held in memory."""
+    home = home_of(model)
+    batches = cut_into_batches(inputs, batch_size, home)
+    kept = [KeptOutputs() for _ in batches]
+    _run_draws(model, batches, kept, draws, generator, home, choose_prediction(model, prediction))
+    return torch.cat([torch.stack(batch.outputs) for batch in kept], dim=1)
 
 
 def _run_draws(

@@ -10,6 +10,9 @@ Gaussian q = N(m, S) the outputs are N(f(x; m), J S J'). A draw costs one pass i
 
 from __future__ import annotations
 
+import functools
+import importlib
+import warnings
 from collections.abc import Mapping
 
 from torch import Tensor
@@ -37,10 +40,19 @@ def choose_prediction(model: Drawable, asked: str | None) -> str:
     return chosen
 
 
+@functools.cache
+def _load_forward_mode() -> None:
+    """Torch compiles some derivatives as forward mode is first used, in a way that it itself calls deprecated."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
+        importlib.import_module("torch._decomp.decompositions_for_jvp")
+
+
 class LinearisedNetwork:
     """Outputs of a drawn network, to first order around the posterior's mean."""
 
     def __init__(self, model: Linearisable) -> None:
+        _load_forward_mode()
         self.model, self.centre = model, {name: tensor.detach() for name, tensor in model.centre().items()}
 
     def call(self, weights: Mapping[str, Tensor], inputs: Inputs) -> Tensor:

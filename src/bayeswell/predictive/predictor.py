@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -13,7 +13,8 @@ from torch import nn
 from ..lifting import Saved
 from ..lifting import load as load_saved
 from ..lifting import save as save_model
-from ..types import Inputs
+from ..types import Calibration, Inputs
+from .calibration import HeldOut, applied, find_calibration, together
 from .evaluate import predict
 from .predictions import ClassPrediction, RealPrediction
 
@@ -46,7 +47,33 @@ class Predictor(Saved):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything needed to predict again to a folder; ``bayeswell.load`` brings it back."""
-        save_model(path, self.model, self.likelihood)
+        save_model(path, self.model, self.likelihood, self.calibration)
+
+    def calibrate(
+        self,
+        inputs: Inputs,
+        targets: Any,
+        *,
+        weights: Any = None,
+        draws: int = 100,
+        batch_size: int = 1000,
+        seed: int = 0,
+    ) -> Self:
+        """The same, calibrated on held-out data: neither those it was trained on, nor those that will test it.
+
+        One scale of the posterior's stds and one temperature of the logits (or factor of the noise std) are chosen by
+        the NLL of the averaged prediction, each only where the gain exceeds its standard error; ``calibration`` says
+        what was found, ``predictive.calibration`` how. ``weights`` (S,) say how often each example counts. What is
+        calibrated again is changed from where it is.
+        """
+        held_out = HeldOut(self.model, self.likelihood, inputs, targets, weights)
+        found = find_calibration([held_out], draws=draws, batch_size=batch_size, seed=seed)
+        return self.calibrated(found)
+
+    def calibrated(self, calibration: Calibration) -> Self:
+        """The same with these two numbers applied."""
+        model, likelihood = applied(calibration, self.model, self.likelihood)
+        return replace(self, model=model, likelihood=likelihood, calibration=together(self.calibration, calibration))
 
 
 def load(
@@ -63,4 +90,4 @@ def load(
     ``bayeswell.register``. Nothing that is loaded is run.
     """
     saved = load_saved(path, net, device=device, parts=parts)
-    return Predictor(saved.model, saved.likelihood)
+    return Predictor(saved.model, saved.likelihood, calibration=saved.calibration)

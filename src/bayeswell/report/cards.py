@@ -57,6 +57,8 @@ def _facts(row: MethodRow) -> list[tuple[str, str]]:
         ("cost in all", _passes(cost.get("total"), "forward passes of a batch")),
         ("training time", None if row.seconds is None else f"{row.seconds:.1f} s a run"),
         ("stds", _movement(run)),
+        _bound(run),
+        ("calibration", text_of(mapping(run.result.get("calibration")).get("text"))),
         ("stopped early", text_of(run.result.get("stopped") or None)),
     ]
     return [(name, value) for name, value in found if value]
@@ -113,10 +115,31 @@ def _trust(run: RunRecord) -> tuple[str, list[str]]:
         count = text_of(chains.get("chains"))
         several = "1 chain" if count == "1" else f"{count} chains"
         lines.append(f"R-hat {_digits(r_hat)}, {_digits(ess)} effective draws of {several}")
-    for part in (record, chains):
+    whole = mapping(run.result.get("trust"))
+    elsewhere = mapping(whole.get("chains_elsewhere"))
+    if elsewhere:
+        lines.append(f"away from the training inputs R-hat {_digits(number(elsewhere.get('r_hat')))}")
+    members = mapping(whole.get("members"))
+    if members:
+        apart = [_digits(number(members.get(name))) for name in ("at_training", "elsewhere")]
+        lines.append(f"members disagree by {apart[0]} at training inputs, by {apart[1]} away from them")
+    for part in (record, chains, whole):
         found = part.get("warnings")
         warnings += [str(line) for line in found] if isinstance(found, list) else []
-    return "; ".join(lines), warnings
+    return "; ".join(lines), list(dict.fromkeys(warnings))
+
+
+def _bound(run: RunRecord) -> tuple[str, str | None]:
+    """What the final posterior's bound is called, and its value."""
+    record = mapping(run.result.get("elbo"))
+    value, error, at_one = (number(record.get(name)) for name in ("elbo", "error", "elbo_at_one"))
+    name = "log joint" if record.get("kind") == "log joint" else "ELBO"
+    if value is None or error is None or at_one is None:
+        return name, None
+    return (
+        name,
+        f"{value:,.0f} ± {error:,.0f} nats at temperature {text_of(record.get('temperature'))}, {at_one:,.0f} at 1",
+    )
 
 
 def _digits(value: float | None) -> str:

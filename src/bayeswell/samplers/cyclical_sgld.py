@@ -10,6 +10,8 @@ from torch.optim.optimizer import ParamsT
 
 from ..errors import SettingError, require_count
 from ..types import Progress
+from .fitting import Dynamics, FittedSampler
+from .plans import Plan, planned
 from .rates import CosineCycles, cosine_cycles
 from .sgld import SGLDSampler
 from .stepping import Sampler, SamplerPart, require_settings
@@ -28,9 +30,13 @@ class CyclicalSGLD(SamplerPart):
     stage is lr lam K / (N M) times 0.0064 from r = 0.8, 0.0008 from 0.9 (the authors' CIFAR script, which collects from
     0.94) and 0.09 from 0.5: hence our default, which explores for half of a cycle only. With ``exploration`` = 0
     there is noise everywhere. As the rate falls to 0 the bias of a finite step falls with it.
+
+    ``lr`` None explores by Adam, up to the place ``collection``, and fits the rate of each cycle's noisy steps to the
+    curvature where that has led, with a preconditioner from there (``fitting.FittedSampler``); the first third of these
+    steps is burn-in.
     """
 
-    lr: float = 0.2
+    lr: float | None = 0.2
     temperature: float = 1.0
     cycles: int = 4
     exploration: float = 0.5
@@ -51,9 +57,17 @@ class CyclicalSGLD(SamplerPart):
         self, params: ParamsT, dataset_size: int, generator: torch.Generator, total_steps: int | None = None
     ) -> Sampler:
         """The optimizer; it needs ``total_steps``."""
+        if self.lr is None:
+            given = {"temperature": self.temperature, "dataset_size": dataset_size}
+            return FittedSampler(self.name, params, given, self._plan(total_steps), Dynamics(2.0), generator)
         settings = {"lr": self.lr, "temperature": self.temperature, "dataset_size": dataset_size}
         rate = cosine_cycles(self.name, self.cycles, total_steps, self.exploration, self.collection)
         return SGLDSampler(params, settings, rate, generator)
+
+    def _plan(self, total_steps: int | None) -> Plan:
+        steps = planned(self.name, total_steps)
+        cosine_cycles(self.name, self.cycles, steps, self.exploration, self.collection)  # refuses what cannot be
+        return Plan(steps, self.cycles, self.collection, self.collection + (1 - self.collection) / 3)
 
     def sampling(self, at: Progress) -> bool:
         """In the last part of each cycle."""

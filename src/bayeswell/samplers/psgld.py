@@ -13,6 +13,8 @@ from torch.optim.optimizer import ParamsT
 from ..errors import SettingError, require_count, require_positive
 from ..native import preconditioned_step
 from ..types import Progress
+from .fitting import Dynamics, FittedSampler
+from .plans import one_chain
 from .rates import polynomial_or_constant
 from .stepping import Sampler, SamplerPart, langevin_noise_std, require_settings
 
@@ -20,7 +22,7 @@ from .stepping import Sampler, SamplerPart, langevin_noise_std, require_settings
 class PSGLDSampler(Sampler):
     """State of each parameter: ``square_average`` and ``step``, how many gradients it has averaged."""
 
-    name: ClassVar[str] = "psgld"
+    name = "psgld"
 
     def propose(
         self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], lr: float, noise: list[Tensor] | None
@@ -92,9 +94,12 @@ class PSGLD(SamplerPart):
     ``sgld`` with a constant preconditioner, without this bias. Set it to the burn-in; None adapts for ever.
 
     For a constant G: variance (T/lam) / (1 - k/2), k = lr G lam / N, as for ``sgld``. ``gamma`` and ``b`` as there.
+
+    ``lr`` None fits the rate to the problem while training, and holds G fixed from burn-in on
+    (``fitting.FittedSampler``); the other settings have no use then.
     """
 
-    lr: float = 1e-3
+    lr: float | None = 1e-3
     temperature: float = 1.0
     decay: float = 0.99
     damping: float = 1e-5
@@ -118,6 +123,10 @@ class PSGLD(SamplerPart):
         self, params: ParamsT, dataset_size: int, generator: torch.Generator, total_steps: int | None = None
     ) -> Sampler:
         """The optimizer."""
+        if self.lr is None:
+            given = {"temperature": self.temperature, "dataset_size": dataset_size}
+            plan = one_chain(self.name, total_steps)
+            return FittedSampler(self.name, params, given, plan, Dynamics(1.5), generator)
         settings = {
             "lr": self.lr,
             "temperature": self.temperature,

@@ -12,6 +12,8 @@ from torch.optim.optimizer import ParamsT
 
 from ..errors import SettingError, nearest
 from ..native import hamiltonian_step
+from .fitting import Dynamics, FittedSampler
+from .plans import one_chain
 from .rates import polynomial_or_constant
 from .stepping import Sampler, SamplerPart, require_settings
 
@@ -21,7 +23,7 @@ INTEGRATORS = ("euler", "baoab")
 class SGHMCSampler(Sampler):
     """State of each parameter: ``velocity``, at rest before the first step."""
 
-    name: ClassVar[str] = "sghmc"
+    name = "sghmc"
 
     def propose(
         self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], lr: float, noise: list[Tensor] | None
@@ -91,9 +93,12 @@ class SGHMC(SamplerPart):
     as of its speed); no integrator removes that, so ``baoab`` pays where batches are large.
 
     ``gamma`` and ``b`` as in ``sgld``. Parameters without noise take steps with momentum.
+
+    ``lr`` None fits the rate to the problem while training, weight by weight, and the momentum to the number of steps
+    (``fitting.FittedSampler``); the other settings have no use then.
     """
 
-    lr: float = 0.01
+    lr: float | None = 0.01
     temperature: float = 1.0
     momentum: float = 0.9
     integrator: str = "baoab"
@@ -117,6 +122,11 @@ class SGHMC(SamplerPart):
         self, params: ParamsT, dataset_size: int, generator: torch.Generator, total_steps: int | None = None
     ) -> Sampler:
         """The optimizer."""
+        if self.lr is None:
+            given = {"temperature": self.temperature, "dataset_size": dataset_size}
+            return FittedSampler(
+                self.name, params, given, one_chain(self.name, total_steps), Dynamics(0.5, momentum=True), generator
+            )
         settings = {
             "lr": self.lr,
             "temperature": self.temperature,

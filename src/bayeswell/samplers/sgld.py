@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from ..native import langevin_step
+from .fitting import Dynamics, FittedSampler
+from .plans import one_chain
 from .rates import polynomial_or_constant
 from .stepping import Sampler, SamplerPart, langevin_noise_std, require_settings
 
@@ -17,7 +19,7 @@ from .stepping import Sampler, SamplerPart, langevin_noise_std, require_settings
 class SGLDSampler(Sampler):
     """w <- w - lr g + sqrt(2 lr T / N) xi; no state but the step count and the generator."""
 
-    name: ClassVar[str] = "sgld"
+    name = "sgld"
 
     def propose(
         self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], lr: float, noise: list[Tensor] | None
@@ -53,9 +55,11 @@ class SGLD(SamplerPart):
     Where the posterior is Gaussian with precision lam the chain has variance (T/lam) / (1 - k/2), k = lr lam / N, and
     is stable for k < 2. Gradient noise of variance c^2 makes that (T/lam + lr c^2 N / (2 lam)) / (1 - k/2): both
     biases are of first order in lr, and the second is the larger one for small batches.
+
+    ``lr`` None fits the rate to the problem while training (``fitting.FittedSampler``); ``gamma`` has no use then.
     """
 
-    lr: float = 0.05
+    lr: float | None = 0.05
     temperature: float = 1.0
     gamma: float | None = None
     b: float = 1000.0
@@ -71,5 +75,15 @@ class SGLD(SamplerPart):
         self, params: ParamsT, dataset_size: int, generator: torch.Generator, total_steps: int | None = None
     ) -> Sampler:
         """The optimizer."""
+        if self.lr is None:
+            given = {"temperature": self.temperature, "dataset_size": dataset_size}
+            return FittedSampler(
+                self.name,
+                params,
+                given,
+                one_chain(self.name, total_steps),
+                Dynamics(1.5, preconditioned=False),
+                generator,
+            )
         settings = {"lr": self.lr, "temperature": self.temperature, "dataset_size": dataset_size}
         return SGLDSampler(params, settings, polynomial_or_constant(self.name, self.gamma, self.b), generator)

@@ -70,7 +70,7 @@ class Sampler(Optimizer):
     step in place.
     """
 
-    name: ClassVar[str]
+    name: str
 
     def __init__(self, params: ParamsT, settings: dict[str, Any], rate: StepRate, generator: torch.Generator) -> None:
         if not isinstance(generator, torch.Generator):
@@ -251,9 +251,10 @@ def langevin_noise_std(group: dict[str, Any], lr: float) -> float:
     return math.sqrt(2 * lr * group["temperature"] / group["dataset_size"])
 
 
-def require_settings(owner: str, lr: float, temperature: float) -> None:
+def require_settings(owner: str, lr: float | None, temperature: float) -> None:
     """Refuse a learning rate or a temperature that no sampler can work with."""
-    require_positive(owner, "lr", lr)
+    if lr is not None:
+        require_positive(owner, "lr", lr)
     if not isinstance(temperature, int | float) or not 0 <= temperature < math.inf:
         raise SettingError(f"{owner}: temperature = {temperature!r}; it must be a finite number of at least 0")
 

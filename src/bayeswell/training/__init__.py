@@ -3,11 +3,12 @@
 from .data import Batches, as_batches, batch_count, usual_batch_size
 from .early_stopping import KeepBest
 from .engine import Devices
-from .fit import Result, fit, fit_member
+from .fit import fit, fit_member
 from .loop import train
 from .progress import ProgressBar
 from .rate_range import RateRange, rate_range
 from .records import EpochRecord, History
+from .result import Result
 from .run import Callback, Run
 from .run_folder import RunFolder
 from .scores import measure

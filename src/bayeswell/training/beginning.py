@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ..errors import CompositionError, SettingError
-from ..lifting import BayesianModule, DrawnDropout, Saved, Trained, Where
+from ..lifting import BayesianModule, DrawnDropout, Saved, Trained, Where, uncalibrated
 from ..methods import Method, ResolvedMethod, find_method, resolve, within_budget
 from ..priors import is_posterior
 from .data import Batches
@@ -40,10 +40,10 @@ class Beginning:
         """The method that was asked for."""
         return self.parts.method
 
-    def within_budget(self, examples_met: int) -> tuple[Beginning, str]:
-        """With the members that the method's budget pays for, and a line on them."""
-        chosen, note = within_budget(self.method, examples_met)
-        return (dataclasses.replace(self, parts=resolve(chosen)), note) if note else (self, "")
+    def within_budget(self, examples: int, epochs: int) -> tuple[Beginning, int, str]:
+        """With the members that the method's budget pays for, how many epochs each, and a line on them."""
+        plan = within_budget(self.method, examples, epochs)
+        return (dataclasses.replace(self, parts=resolve(plan.method)) if plan.note else self), plan.epochs, plan.note
 
     def on(self, device: torch.device) -> nn.Module | Trained:
         """The network, or the trained model, on a device; a copy where it has to move."""
@@ -80,6 +80,7 @@ def beginning(
     if not isinstance(net, Saved | BayesianModule):
         parts = resolve(find_method(method or USUAL_METHOD).changed(**settings))
         return Beginning(parts, USUAL_LIKELIHOOD if likelihood is None else likelihood, net)
+    net = uncalibrated(net) if isinstance(net, Saved) else net
     earlier: Method | None = getattr(net, "method", None)
     state: Mapping[str, Any] | None = getattr(net, "state", None)
     if method is None and earlier is None:

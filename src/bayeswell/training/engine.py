@@ -215,12 +215,16 @@ class Step:
         assert self.module.terms is not None
         return self.module.terms
 
+    @property
+    def scales_loss(self) -> bool:
+        """Whether gradients are those of a scaled loss until ``unscale`` (16-mixed)."""
+        return getattr(self.fabric.strategy.precision, "scaler", None) is not None
+
     def unscale(self) -> bool:
         """Undo the loss scaling of 16-mixed; whether a gradient that overflowed is skipped by the step itself."""
-        precision = self.fabric.strategy.precision
-        if getattr(precision, "scaler", None) is None:
+        if not self.scales_loss:
             return False
-        precision.unscale_gradients(self.optimizer.optimizer)
+        self.fabric.strategy.precision.unscale_gradients(self.optimizer.optimizer)
         return True
 
     def _synchronised(self, last: bool) -> AbstractContextManager[Any]:

@@ -10,24 +10,32 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from ..errors import BayeswellWarning, CompositionError, NetworkError, SettingError, nearest, require_count
+from ..errors import (
+    BayeswellWarning,
+    CompositionError,
+    NetworkError,
+    SettingError,
+    VerdictWarning,
+    nearest,
+    require_count,
+)
 from ..fingerprint import sha256_of
 from ..lifting import BayesianModule, Saved, Where
 from ..methods import Method, assemble
-from ..metrics.chains import ChainReport
-from ..predictive.predictor import Predictor
+from ..nested import joined
 from ..random import derive_seed, make_generator
 from ..registry import label_of
-from ..types import BANK, Inputs, Progress
+from ..types import BANK, Progress
 from .beginning import Beginning, beginning, end_state
-from .chains import function_space_report
-from .data import Augment, Batches, TensorBatches, as_batches
+from .calibrating import calibrated_fit
+from .chains import away_from, disagreement, function_space_report
+from .data import Augment, Batch, Batches, TensorBatches, as_batches
 from .early_stopping import KeepBest
 from .engine import Devices, Engine
 from .examples import dtype_of, first_examples
@@ -36,39 +44,19 @@ from .loop import train
 from .members import Contribution, contribution, gather, mean_likelihood
 from .progress import ProgressBar, wants_progress
 from .records import EpochRecord, History, Watcher
+from .result import Result
 from .run import Callback, Run
 from .run_folder import Checkpointer, MetricsLog, RunFolder
 from .scores import Validation, validation_on
 from .settings import plain_settings
 from .signals import watched_signals
 from .streams import Streams, own_global_stream
+from .verdicts import FinalELBO, Note, Trust
+from .verdicts.conclude import Ended, Examples, conclude, how_many
 
 _HARDLY_MOVED = 0.1
 _LEAST_DRAWS = 4
-
-
-@dataclass(frozen=True)
-class Result(Predictor):
-    """A trained network that predicts, saves and says what it is.
-
-    ``chains`` tells, for samplers, whether the chains (one a member) agree in function space; ``stopped`` why training
-    ended before its time, if it did. ``temperature`` is that of the posterior: what the method gave, or what the fit
-    found (``Tempering``). ``state`` is where training stood at its end (optimizer, averages, generators):
-    ``fit(result, data, epochs=10)`` goes on from there.
-    """
-
-    method: Method
-    histories: tuple[History, ...]
-    seed: int
-    chains: ChainReport | None = None
-    stopped: str = ""
-    temperature: float = 1.0
-    state: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def std_ratio(self) -> float:
-        """Mean of posterior std / prior std: near 0 the network is deterministic, whatever it is called."""
-        return self.model.std_ratio()
+_LOOKED_AT, _HELD_OUT = 64, 1000
 
 
 def fit(
@@ -91,6 +79,7 @@ def fit(
     callbacks: Sequence[Callback] = (),
     watch: Watcher | None = None,
     progress: bool | None = None,
+    calibrate: bool | int | float = False,
     **settings: Any,
 ) -> Result:
     """Train a network as a Bayesian one.
@@ -103,7 +92,8 @@ def fit(
         method: a name (``find_method``), or a ``Method``; None: "auto", or the result's own.
         likelihood: a name, ``{"name": ..., setting: value}``, an object with an ``nll``, or a function of the outputs
             that returns a torch distribution; None: "categorical", or the result's own.
-        epochs: passes over the data; of a result that goes on, further ones.
+        epochs: passes over the data; of a result that goes on, further ones. Method "auto" may give several members
+            half as many each, and says so.
         batch_size: examples in a step; None: 100, or a fiftieth of fewer data, but 16 at least. A DataLoader keeps its
             own.
         seed: decides the order of the data, all noise, dropout and starts.
@@ -119,6 +109,9 @@ def fit(
         callbacks: hung into training, see ``Callback``.
         watch: called with the record of every epoch.
         progress: show a progress bar; None: if the output is a terminal.
+        calibrate: choose a scale of the stds and a temperature of the logits (or noise) on held-out data, see
+            ``Predictor.calibrate``: on ``validation`` if given, else on a tenth of the data, or of fewer than 5,000 by
+            cross-fitting in five folds (five times the training). A share (0.2) or a number of folds (10) says which.
         settings: any part of the method by name: posterior, prior, estimator, temperature, stepper, lr, ...
 
     A result goes on as if it had been planned longer from the start: with a constant rate, a temperature that is a
@@ -133,14 +126,30 @@ def fit(
     if resume and folder is None:
         raise SettingError("resume = True, but no folder: say where the run is")
     _require_known(settings)
+    if calibrate is not False:
+        if isinstance(net, Saved | BayesianModule) and validation is None:
+            raise SettingError(
+                "calibrate: what was trained before has seen the data: give validation=(inputs, targets)"
+            )
+
+        def again(data: Any, validation: Any, folder: Any, *, main: bool) -> Result:
+            return fit(
+                net, data, method, likelihood, epochs=epochs, batch_size=batch_size, seed=seed, where=where,
+                validation=validation, early_stopping=early_stopping, augment=augment, accumulate=accumulate,
+                devices=devices, folder=folder, resume=resume, callbacks=callbacks if main else (),
+                watch=watch if main else None, progress=progress, **settings,
+            )  # fmt: skip
+
+        how: dict[str, Any] = {"validation": validation, "folder": folder, "seed": seed}
+        return calibrated_fit(again, data, calibrate, **how, resume=resume, dtype=_dtype(net))
     start = beginning(net, method, likelihood, settings, where)
     dtype = dtype_of(start.module)
     batches = as_batches(data, batch_size, dtype, augment)
-    start, note = start.with_data(batches).within_budget(batches.examples * epochs)
+    start, epochs, note = start.with_data(batches).within_budget(batches.examples, epochs)
     chosen, likelihood = start.method, start.likelihood
     if note and progress is not False:
         sys.stderr.write(f"{note}\n")
-    validate, best = _validation(chosen, validation, early_stopping, dtype)
+    validate, best, held_out = _validation(chosen, validation, early_stopping, dtype)
     where_to = Devices(devices=devices) if isinstance(devices, int) else devices
     engine = Engine(where_to)
     run_folder = folder if isinstance(folder, RunFolder) or folder is None else RunFolder(folder, resume=resume)
@@ -163,7 +172,11 @@ def fit(
                 engine.wait()
         if wants_progress(progress) and engine.rank == 0:
             watchers.append(stack.enter_context(closing(ProgressBar())))
-        return _fit_members(plan, validate, best, watchers, run_folder)
+        return _fit_members(plan, validate, best, watchers, run_folder, held_out)
+
+
+def _dtype(net: nn.Module | Saved) -> torch.dtype | None:
+    return dtype_of(net.model if isinstance(net, Saved) else net)
 
 
 def _require_known(settings: Mapping[str, Any]) -> None:
@@ -219,8 +232,9 @@ class _Plan:
 
 
 def _fit_members(
-    plan: _Plan, validate: Validation | None, best: KeepBest | None, watchers: list[Callback], folder: RunFolder | None
-) -> Result:
+    plan: _Plan, validate: Validation | None, best: KeepBest | None, watchers: list[Callback],
+    folder: RunFolder | None, held_out: Examples | None,
+) -> Result:  # fmt: skip
     """Train the members one after the other, going on where a checkpoint left off."""
     saved = folder.checkpoints.newest() if folder is not None and folder.resume else None
     finished = [] if saved is None else [Contribution.from_state(state) for state in saved["finished"]]
@@ -257,15 +271,42 @@ def _fit_members(
     histories = (run.history,) if method.members == 1 else tuple(member.history for member in finished)
     one = model if method.members == 1 else gather(model, finished)
     likelihood = mean_likelihood(run.assembly.likelihood, finished)
-    chains = None
-    if run.assembly.samples and one.useful_draws(_LEAST_DRAWS * method.members) < _LEAST_DRAWS * method.members:
+    with own_global_stream():
+        elbo, trust = _judged(plan, run, one, likelihood, histories, held_out)
+    for kind, line in [(BayeswellWarning, line) for line in trust.chain_warnings] + [
+        (VerdictWarning, line) for line in trust.other_warnings
+    ]:
+        warnings.warn(f"method '{method.name}': {line}", kind, stacklevel=3)
+    temperature = run.assembly.temperature
+    return Result(
+        one, likelihood, method, histories, seed, trust.chains, run.stopped, temperature, state, elbo, trust
+    )  # fmt: skip
+
+
+def _judged(
+    plan: _Plan, run: Run, model: BayesianModule, likelihood: Any, histories: tuple[History, ...],
+    held_out: Examples | None,
+) -> tuple[FinalELBO | None, Trust]:  # fmt: skip
+    """What the result says of itself: chains or members first, then all that can be measured at small cost."""
+    method, samples, known = plan.start.method, run.assembly.samples, Trust()
+    wanted = how_many(run.batches.examples, run.epochs, method.members)
+    train = _some_examples(run, wanted)
+    if samples and model.useful_draws(_LEAST_DRAWS * method.members) < _LEAST_DRAWS * method.members:
         note = f"fewer than {_LEAST_DRAWS} draws in a chain: whether it has converged cannot be told; train longer"
-        warnings.warn(f"method '{method.name}': {note}", BayeswellWarning, stacklevel=3)
-    elif run.assembly.samples and BANK in one.posterior_part.provides:
-        chains = function_space_report(one, method.members, _some_inputs(run), likelihood)
-        for note in chains.warnings:
-            warnings.warn(f"method '{method.name}': {note}", BayeswellWarning, stacklevel=3)
-    return Result(one, likelihood, method, histories, seed, chains, run.stopped, run.assembly.temperature, state)
+        known = Trust(notes=(Note("chains", note),))
+    elif BANK in model.posterior_part.provides and (samples or method.members > 1):
+        some = first_examples(train.inputs, _LOOKED_AT)
+        places = (some, away_from(some))
+        if samples:
+            reports = [function_space_report(model, method.members, place, likelihood) for place in places]
+            known = Trust(chains=reports[0], chains_elsewhere=reports[1])
+        else:
+            known = Trust(members=disagreement(model, method.members, places, likelihood))
+    temperature = run.assembly.temperature
+    ended = Ended(
+        model, likelihood, method.name, temperature, histories, run.batches.examples, samples, bool(run.stopped)
+    )
+    return conclude(ended, train, held_out, known)
 
 
 def _go_on(run: Run) -> None:
@@ -301,7 +342,7 @@ def fit_member(
 
 def _validation(
     method: Method, held_out: tuple[Any, Any] | None, stopping: KeepBest | int | None, dtype: torch.dtype | None
-) -> tuple[Validation | None, KeepBest | None]:
+) -> tuple[Validation | None, KeepBest | None, Examples | None]:
     if stopping is not None:
         if held_out is None:
             raise SettingError("early_stopping needs validation=(inputs, targets) to look at")
@@ -312,11 +353,12 @@ def _validation(
             )
     best = KeepBest(patience=stopping) if isinstance(stopping, int) else stopping
     if held_out is None:
-        return None, None
+        return None, None, None
     pairs = as_batches(held_out, 1, dtype)
     if not isinstance(pairs, TensorBatches) or pairs.weights is not None:
         raise SettingError("validation must be (inputs, targets) as tensors or arrays")
-    return validation_on(pairs.inputs, pairs.targets, draws=10), best
+    some = Examples(first_examples(pairs.inputs, _HELD_OUT), pairs.targets[:_HELD_OUT])
+    return validation_on(pairs.inputs, pairs.targets, draws=10), best, some
 
 
 class _Watch(Callback):
@@ -338,7 +380,18 @@ def _warn_of_stds_that_stood_still(run: Run, history: History, start: float) -> 
         warnings.warn(f"method '{run.assembly.method.name}': {note}; {advice}", BayeswellWarning, stacklevel=4)
 
 
-def _some_inputs(run: Run, count: int = 64) -> Inputs:
-    """A few training inputs, always the same."""
-    batch = next(iter(run.batches.epoch(0)))
-    return first_examples(run.engine.placed(batch)[0], count)
+def _some_examples(run: Run, count: int) -> Examples:
+    """Training examples, always the same, on the run's device."""
+    found: list[Batch] = []
+    for batch in run.batches.weighted(0):
+        found.append(batch)
+        count -= len(batch[1])
+        if count <= 0:
+            break
+    try:
+        inputs, targets = joined([batch[0] for batch in found]), torch.cat([batch[1] for batch in found])
+    except RuntimeError:  # batches that are each padded to a length of their own
+        found = found[:1]
+        inputs, targets = found[0][:2]
+    given = [batch[2] for batch in found if batch[2] is not None]
+    return Examples(*run.engine.placed((inputs, targets)), torch.cat(given) if given else None)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+import torch
 from torch import Tensor, nn
 
-from ..errors import BayeswellError, CompositionError, DataError, DivergenceError
+from ..errors import BayeswellError, CompositionError, DataError, DivergenceError, SettingError
 from ..methods import Assembly
+from ..types import Inputs, Progress
 from .records import History
 from .run import Run
 from .scores import Validation
@@ -16,6 +18,12 @@ from .scores import Validation
 def train(run: Run, validate: Validation | None = None) -> History:
     """Minimise the run's objective from where it stands to its end; every number that changes does so here."""
     assembly, model, collector, one_step = run.assembly, run.assembly.model, run.assembly.collector, run.one_step
+    fitting = assembly.fitting
+    if fitting is not None and one_step.scales_loss:
+        raise SettingError(
+            f"method '{assembly.method.name}': lr = None is fitted to gradients, and precision '16-mixed' scales them; "
+            "use 'bf16-mixed' or '32', or give lr a number"
+        )
     for callback in run.callbacks:
         callback.start(run)
     while run.epoch < run.epochs and (run.batch or not run.stopped):  # an epoch that was begun is finished
@@ -27,17 +35,24 @@ def train(run: Run, validate: Validation | None = None) -> History:
             assembly.meet(targets, run.epoch)
             assembly.before_step(at)
             one_step.optimizer.zero_grad(set_to_none=True)
+            before, moves = run.sums[0], True
             try:
                 for piece in run.engine.pieces(inputs, targets, at, run.batches, run.accumulate, weights, run.least):
                     terms = one_step.gradient(piece, run.streams.noise)
                     run.count(terms, piece.targets, piece.at, piece.weights)
+                if fitting is not None:
+                    total = run.mean_over_ranks(run.sums[0] - before)
+                    moves = fitting.observe(total, _again(run, inputs, targets, weights, at))
             except (DataError, DivergenceError) as error:
-                raise _with_state(type(error)(f"step {at.step}: {error}"), assembly) from error
+                if fitting is None or not _is_divergence(error) or not fitting.retreat():
+                    raise _with_state(type(error)(f"step {at.step}: {error}"), assembly) from error
+                moves = False
             except ValueError as error:
                 raise _with_state(_explained(error, at.step, len(targets)), assembly) from error
-            assembly.after_backward(run.epoch)
-            require_finite_gradients(assembly, run.parameters, at.step, skips=one_step.unscale())
-            one_step.optimizer.step()
+            if moves:
+                assembly.after_backward(run.epoch)
+                require_finite_gradients(assembly, run.parameters, at.step, skips=one_step.unscale())
+                one_step.optimizer.step()
             if collector is not None and assembly.may_collect(at):
                 collector.observe(model, at)
             run.batch, run.step = run.batch + 1, run.step + 1
@@ -67,14 +82,62 @@ def require_finite_gradients(
     With ``skips`` the step itself leaves out gradients that overflowed (the loss scaling of 16-mixed).
     """
     gradients = {name: p.grad for name, p in named.items() if p.grad is not None}
-    norm = nn.utils.get_total_norm(list(gradients.values()))
+    norm, clip_norm = nn.utils.get_total_norm(list(gradients.values())), assembly.method.clip_norm
     if not bool(norm.isfinite()):
         if skips:
             return
-        note = f"step {step}: the gradient of '{_culprit(assembly, gradients)}' is not finite; no step was taken"
-        raise _with_state(DivergenceError(f"{note}; lower the learning rate, or set clip_norm"), assembly)
-    if assembly.method.clip_norm is not None:
-        nn.utils.clip_grads_with_norm_(list(named.values()), assembly.method.clip_norm, norm)
+        culprit = _culprit(assembly, gradients)
+        if culprit is None:
+            norm, culprit = _scaled_norm(assembly, gradients, clipped=clip_norm is not None)
+        if culprit is not None:
+            note = f"step {step}: the gradient of '{culprit}' is not finite; no step was taken"
+            clipping = "" if assembly.samples or clip_norm is not None else ", or set clip_norm"
+            ran_away = "training has diverged: " if step else ""  # at the first step nothing has moved yet
+            raise _with_state(DivergenceError(f"{note}; {ran_away}lower the learning rate{clipping}"), assembly)
+    if clip_norm is not None:
+        nn.utils.clip_grads_with_norm_(list(named.values()), clip_norm, norm)
+
+
+def _scaled_norm(assembly: Assembly, gradients: Mapping[str, Tensor], *, clipped: bool) -> tuple[Tensor, str | None]:
+    """The norm of finite gradients whose squares overflow: s |g / s| in float64, s the largest number.
+
+    Clipped, they are a step like any other. Without clipping optimizers square them: where that overflows a second
+    moment would be infinite, and the parameters would stand still for ever; its parameter is named. Samplers look at
+    their steps themselves.
+    """
+    largest = {name: float(gradient.detach().abs().max()) for name, gradient in gradients.items() if gradient.numel()}
+    scale = max(largest.values())
+    norm = torch.stack([(g.detach().abs() / scale).double().norm() for g in gradients.values()]).norm() * scale
+    if clipped or assembly.samples:
+        return norm, None
+    return norm, next((name for name, top in largest.items() if top**2 > torch.finfo(gradients[name].dtype).max), None)
+
+
+def _again(run: Run, inputs: Inputs, targets: Tensor, weights: Tensor | None, at: Progress) -> Callable[[], None]:
+    """The gradient of the same batch at whatever weights the model then has, with the noise that it meets now.
+
+    Random streams and buffers (BatchNorm's statistics) are afterwards as they were.
+    """
+
+    def evaluate() -> None:
+        noise, model = run.streams.noise, run.assembly.model
+        streams = noise.get_state(), torch.get_rng_state()
+        kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        run.one_step.optimizer.zero_grad(set_to_none=True)
+        for piece in run.engine.pieces(inputs, targets, at, run.batches, run.accumulate, weights, run.least):
+            run.one_step.gradient(piece, noise)
+        noise.set_state(streams[0])
+        torch.set_rng_state(streams[1])
+        with torch.no_grad():
+            for name, buffer in model.named_buffers():
+                buffer.copy_(kept[name])
+
+    return evaluate
+
+
+def _is_divergence(error: BayeswellError) -> bool:
+    """Whether the weights are to blame, not the data."""
+    return isinstance(error, DivergenceError) or "the network's outputs" in str(error)
 
 
 def _require_use_of_weights(assembly: Assembly) -> None:
@@ -102,9 +165,9 @@ def _with_state(error: BayeswellError, assembly: Assembly) -> BayeswellError:
     return error
 
 
-def _culprit(assembly: Assembly, gradients: Mapping[str, Tensor]) -> str:
+def _culprit(assembly: Assembly, gradients: Mapping[str, Tensor]) -> str | None:
     """The first parameter with a gradient that is not finite; in the flat vector of means, the site."""
-    name = next((name for name, gradient in gradients.items() if not bool(gradient.isfinite().all())), "all of them")
+    name = next((name for name, gradient in gradients.items() if not bool(gradient.isfinite().all())), None)
     layout = assembly.model.layout
     if name == "posterior.mean":
         bad = int((~gradients[name].isfinite()).nonzero()[0])

@@ -7,6 +7,7 @@ import sys
 import time
 from typing import Any
 
+from ..types import POINT
 from .records import EpochRecord
 from .run import Callback, Run
 
@@ -44,13 +45,14 @@ class ProgressBar(Callback):
             if examples:
                 score = "" if run.score_name is None else f" {run.score_name} {_score(run, examples):.4f}"
                 kl = run.sums[1] / max(1, run.batch)
-                self._numbers = f"nll {run.sums[2] / examples:.4f} kl {kl:.4g}{score}"
+                self._numbers = f"nll {run.sums[2] / examples:.4f} {_divergence(run)} {kl:.4g}{score}"
             self._bar.update(self._task, completed=run.step, numbers=f"{self._numbers} · {self._rate(run)}")
 
     def after_epoch(self, run: Run, record: EpochRecord) -> None:
         scores = "".join(f" {name} {value:.4f}" for name, value in record.scores.items())
         held_out = "".join(f" {name} {value:.4f}" for name, value in record.validation.items())
-        numbers = f"nll {record.nll:.4f} kl {record.kl:.4g}{scores}" + (f" | validation{held_out}" if held_out else "")
+        numbers = f"nll {record.nll:.4f} {_divergence(run)} {record.kl:.4g}{scores}"
+        numbers += f" | validation{held_out}" if held_out else ""
         if self._bar is None:
             left = (run.total_steps - run.step) * (time.monotonic() - self._began)
             seconds = left / max(1, run.step - self._began_step)
@@ -115,6 +117,11 @@ class PlainBar:
     def stop(self) -> None:
         sys.stderr.write("\n")
         sys.stderr.flush()
+
+
+def _divergence(run: Run) -> str:
+    """What ``kl`` is: of one weight vector -log p(w)."""
+    return "-log prior" if POINT in run.assembly.model.posterior_part.provides else "kl"
 
 
 def _score(run: Run, examples: float) -> float:

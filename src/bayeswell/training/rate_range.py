@@ -130,6 +130,8 @@ def rate_range(
     highest = max(1.0, 100 * (stepper.lr or 0.0)) if highest is None else highest
     if not 0 < lowest < highest < math.inf:
         raise SettingError(f"rate_range: lowest = {lowest!r}, highest = {highest!r}; need 0 < lowest < highest")
+    if stepper.lr is None and stepper.samples:
+        chosen = chosen.changed(lr=1.0)  # it would fit itself; here the rate is what is tried
     collector = "bank" if stepper.samples else None
     plain = {"rate": "constant", "plateau": None, "alternate": None, "post_hoc": None, "members": 1}
     chosen = chosen.changed(**plain, collector=collector)

@@ -12,9 +12,10 @@ from typing import Any
 class EpochRecord:
     """One epoch: means over it, learning rates at its end, and what validation found after it.
 
-    ``total`` and ``kl`` are means over steps, ``nll`` and ``scores`` (accuracy, or rmse) over training examples as they
-    were met, with the weights of the moment. ``std_ratio`` is posterior std / prior std at the end, ``temperature``
-    that of the posterior that these steps aimed at.
+    ``total`` (nll + temperature kl / N) and ``kl`` (of one weight vector -log p(w), the negative log prior) are means
+    over steps, ``nll`` and ``scores`` (accuracy, or rmse) over training examples as they were met, with the weights of
+    the moment. ``std_ratio`` is posterior std / prior std at the end, ``temperature`` that of the posterior that these
+    steps aimed at.
     """
 
     epoch: int

@@ -118,6 +118,11 @@ class Run:
         for index, value in enumerate((total, at.kl_share * kl, examples * nll, score, seen)):
             self.sums[index] += value
 
+    def mean_over_ranks(self, value: float) -> float:
+        """The same number on every rank: what all must decide alike."""
+        ranks = self.engine.ranks
+        return value if ranks == 1 else float(self.engine.summed(torch.tensor(value, dtype=torch.float64))) / ranks
+
     def close_epoch(self, validation: Mapping[str, float]) -> EpochRecord:
         """The record of the epoch that has just ended; the next begins."""
         total, kl, nll, score, examples = self.engine.summed(self._sums()).tolist()
@@ -126,7 +131,9 @@ class Run:
         steps = self.batches.count * self.engine.ranks
         if self.score_name == "rmse":
             score = (score / examples) ** 0.5 * examples
-        rates = {group["name"]: float(group["lr"]) for group in self.assembly.optimizer.param_groups}
+        groups, fitting = self.assembly.optimizer.param_groups, self.assembly.fitting
+        values = [group["lr"] for group in groups] if fitting is None else fitting.learning_rates()
+        rates = {group["name"]: float(value) for group, value in zip(groups, values, strict=True)}
         record = EpochRecord(
             epoch=self.epoch,
             total=total / steps,

@@ -3,9 +3,21 @@
 Shapes: P weights in one flat vector, S examples in a batch, D draws. Losses are in nats per datum.
 """
 
+from .calibration import LOGITS, NOISE, Calibration
 from .likelihood import ClassLikelihood, Likelihood, LikelihoodPart, RealLikelihood
 from .model import BayesianModel, Estimator, LinearLayer, Objective, PosteriorPart
-from .parts import Collector, CollectorPart, Divergence, KLWeight, ParamGroups, PostHocPart, PriorPart, Rate, Stepper
+from .parts import (
+    Collector,
+    CollectorPart,
+    Divergence,
+    FitsItself,
+    KLWeight,
+    ParamGroups,
+    PostHocPart,
+    PriorPart,
+    Rate,
+    Stepper,
+)
 from .posterior import Posterior, Prior
 from .records import ExpectedNLL, Inputs, Progress, Step, Terms
 from .words import (
@@ -28,21 +40,25 @@ __all__ = [
     "ENTROPY",
     "FACTORISED",
     "LINEARISED",
+    "LOGITS",
     "LOG_PROB",
     "LOG_STD",
     "MIXTURE",
+    "NOISE",
     "POINT",
     "PREDICTIONS",
     "SAMPLED",
     "WEIGHT_SAMPLE",
     "WITHOUT_CENTRE",
     "BayesianModel",
+    "Calibration",
     "ClassLikelihood",
     "Collector",
     "CollectorPart",
     "Divergence",
     "Estimator",
     "ExpectedNLL",
+    "FitsItself",
     "Inputs",
     "KLWeight",
     "Likelihood",

@@ -23,7 +23,9 @@ class Likelihood(Protocol):
     - ``curvature_diagonal(outputs)``: that Hessian, with the shape of the outputs, where it is diagonal;
     - ``counted(targets)``: which places of the targets count, as booleans of their shape (None: all);
     - ``weighted_as(targets)``: an object with ``nll``, ``sample_targets`` and ``curvature_root`` for drawn targets,
-      each place weighted as it is for the given ones (class weights, ignored labels).
+      each place weighted as it is for the given ones (class weights, ignored labels);
+    - ``widened(factor)``: the same likelihood made less sure by a factor (logits divided by it, noise stds multiplied),
+      for ``calibrate``.
 
     One that learns something (a noise std) is an ``nn.Module``: training finds its parameters.
     """

@@ -6,8 +6,8 @@ A class derived from a protocol inherits its defaults; any other object with the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -103,8 +103,11 @@ class Stepper(Protocol):
     step_bound: ClassVar[float | None] = None
 
     @property
-    def lr(self) -> float:
-        """The learning rate of groups that name none; rates of groups are set relative to it."""
+    def lr(self) -> float | None:
+        """The learning rate of groups that name none; rates of groups are set relative to it.
+
+        None: it is fitted while training, by an optimizer that is a ``FitsItself``; rates of groups are factors on it.
+        """
         ...
 
     def planned(self, total_steps: int) -> Stepper:
@@ -122,6 +125,30 @@ class Stepper(Protocol):
     def tempered(self, temperature: float) -> Stepper:
         """The same at the temperature of a method: one with a spread of its own multiplies its own by it."""
         return self
+
+
+@runtime_checkable
+class FitsItself(Protocol):
+    """An optimizer that finds its own rate: the training loop tells it what it meets, before each step."""
+
+    def observe(self, total: float, gradient: Callable[[], None]) -> bool:
+        """The objective of the batch; ``gradient()`` evaluates its gradient anew, wherever the parameters then are.
+
+        False: the step is not to be taken.
+        """
+        ...
+
+    def retreat(self) -> bool:
+        """The objective is not finite here: go back to where it was; False if that is impossible."""
+        ...
+
+    def collects(self, step: int) -> bool:
+        """Whether the weights after this step may be kept as a draw."""
+        ...
+
+    def learning_rates(self) -> list[float]:
+        """The rate of the next step in each group."""
+        ...
 
 
 class Collector(Protocol):

@@ -68,7 +68,8 @@ class Posterior(nn.Module):
     """q(w), a trainable distribution over the flat weight vector. Calling it gives log q(w).
 
     A bank of networks has ``members`` > 0 of them (``member``). ``extra_names`` are the network's other parameters and
-    buffers that come with each draw. ``can_set_stds`` says whether ``set_stds`` is more than a refusal.
+    buffers that come with each draw. ``can_set_stds`` and ``can_scale_stds`` say whether ``set_stds`` and
+    ``scale_stds`` are more than a refusal.
     """
 
     layout: Layout
@@ -77,6 +78,7 @@ class Posterior(nn.Module):
     """How far a log std moves, at most, as each parameter that it is made of moves by one."""
     extra_names: tuple[str, ...] = ()
     can_set_stds: bool = False
+    can_scale_stds: bool = False
 
     def mean_vector(self) -> Tensor:
         """(P,): E[w]."""
@@ -145,6 +147,10 @@ class Posterior(nn.Module):
         raise SettingError(
             f"{type(self).__name__} has no std for each weight that could be set; use posterior 'mean_field'"
         )
+
+    def scale_stds(self, factor: float) -> None:
+        """Multiply every deviation from the mean by a factor above 0; refused where there is no spread around one."""
+        raise SettingError(f"{type(self).__name__} has no spread around a mean that could be scaled")
 
     def rows_by_site(self, name: str, parameter: Tensor) -> list[tuple[str, int, int]]:
         """Which rows of one of q's parameters belong to which site: (site, first row, behind the last).

@@ -13,10 +13,10 @@ from ..layers import plain_kernels
 from ..lifting import BayesianModule
 from ..likelihoods import check_targets
 from ..modes import evaluation_mode
-from ..predictive.accumulate import widened
-from ..predictive.contracts import require_tensor
-from ..predictive.inputs import as_targets, cut_into_batches, home_of
 from ..types import Inputs, Likelihood
+from .accumulate import widened
+from .contracts import require_tensor
+from .inputs import as_targets, cut_into_batches, home_of
 
 
 class DataLoss:

@@ -1,0 +1,43 @@
+"""Has the network learned anything? The best prediction that does not look at the inputs."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import torch
+from torch import Tensor, nn
+
+from ...types import Likelihood
+
+_FEW = 5
+"""Examples for each number of the constant: with fewer it would learn the examples themselves."""
+
+
+def constant_nll(likelihood: Likelihood, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> float | None:
+    """The least mean NLL of the same outputs for every example: class frequencies, or the targets' mean and variance.
+
+    Noise that the likelihood learns is learned anew. ``outputs`` (S, ...) only tell their shape. None where they have
+    too many numbers for the examples, or where no minimum is found.
+    """
+    if outputs[0].numel() * _FEW > len(targets):
+        return None
+    own = copy.deepcopy(likelihood)
+    learned = [p for p in own.parameters() if p.requires_grad] if isinstance(own, nn.Module) else []
+    constant = torch.zeros_like(outputs[:1], dtype=torch.float64).requires_grad_()
+    if isinstance(own, nn.Module):
+        own.double()
+    aim = targets.double() if targets.is_floating_point() else targets
+    search = torch.optim.LBFGS([constant, *learned], max_iter=40, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        search.zero_grad()
+        losses = own.nll(constant.expand(len(aim), *constant.shape[1:]), aim)
+        value = losses.mean() if weights is None else (weights.to(losses) * losses).mean()
+        value.backward()
+        return value.detach()
+
+    with torch.enable_grad():
+        search.step(loss)
+        found = float(loss())
+    return found if math.isfinite(found) else None

@@ -1,0 +1,51 @@
+"""What held-out data have changed of a trained model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LOGITS, NOISE = "logits", "noise"
+"""What a likelihood is made less sure by: its logits divided, or its noise std multiplied."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Two numbers chosen by the NLL of ``examples`` held-out data, and that NLL before and after, in nats per datum.
+
+    ``std_scale`` multiplies the posterior's deviations from its mean (0: the mean network alone); ``widening`` divides
+    the logits, or multiplies the noise std, as ``widens`` says (empty: the likelihood has neither). ``gain_error`` is
+    the standard error of ``nll_before - nll_after`` over examples; both numbers are 1 unless the gain exceeds it.
+    ``folds`` above 1: the held-out predictions are those of so many cross-fitted models, together.
+    """
+
+    std_scale: float
+    widening: float
+    widens: str
+    examples: int
+    folds: int
+    nll_before: float
+    nll_before_error: float
+    nll_after: float
+    nll_after_error: float
+    gain_error: float
+
+    @property
+    def gain(self) -> float:
+        """By how much the held-out NLL fell; chosen on these very data, so slightly flattering (1 / examples)."""
+        return self.nll_before - self.nll_after
+
+    @property
+    def changes(self) -> bool:
+        """Whether either number is other than 1."""
+        return self.std_scale != 1 or self.widening != 1
+
+    def __str__(self) -> str:
+        what = {LOGITS: "logit temperature x", NOISE: "noise std x"}
+        done = [f"stds x {self.std_scale:.3g}"] if self.std_scale != 1 else []
+        done += [f"{what.get(self.widens, 'widening x')} {self.widening:.3g}"] if self.widening != 1 else []
+        source = f"{self.examples:,} held-out examples" + (f" of {self.folds} folds" if self.folds > 1 else "")
+        before = f"NLL {self.nll_before:.4f} ± {self.nll_before_error:.4f}"
+        if not done:
+            return f"nothing to change by {source} ({before}; no gain above its standard error)"
+        after = f"{self.nll_after:.4f} ± {self.nll_after_error:.4f}"
+        return f"{', '.join(done)} by {source}: {before} -> {after} (gain {self.gain:.4f} ± {self.gain_error:.4f})"

@@ -1,0 +1,126 @@
+"""IVON with a rate that is a share of the Newton step, a memory that grows with the run, and Adam for the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import bayeswell as bw
+from bayeswell import native
+from bayeswell.errors import SettingError
+from bayeswell.methods import find_method
+from bayeswell.optimizers import parameter_groups
+from bayeswell.optimizers.ivon import IVON, IVONOptimizer
+from linear_models import SigmaPoints
+from truths.linear_regression import LinearRegression
+
+UNTUNED: dict[str, Any] = {**find_method("ivon").stepper}
+UNTUNED.pop("name")
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_the_update_is_a_share_of_the_newton_step(compiled: bool) -> None:
+    """By hand, in double precision, past the 1,000 steps after which the memory grows."""
+    lr, beta1, clip, size, data, prior_std, temperature = 0.13, 0.8, 0.4, 7, 31, 0.7, 0.4
+    ess, decay = data / temperature, temperature / (data * prior_std**2)
+    generator = np.random.default_rng(4)
+    gradients, noise = generator.standard_normal((2, 1100, size)).astype(np.float32)
+    mean, log_std = np.linspace(-1, 1, size), np.full(size, -2.0)
+    own_mean, own_log_std = (nn.Parameter(torch.from_numpy(v).float()) for v in (mean, log_std))
+    groups = [{"name": "means", "params": [own_mean]}, {"name": "stds", "params": [own_log_std]}]
+    inverse = torch.tensor(1 / prior_std**2)
+    optimizer = IVONOptimizer(groups, inverse, data, lr, beta1, None, None, clip, temperature, rescale_lr=False)
+    momentum, clipped = np.zeros(size), 0
+    for step, (gradient, eps) in enumerate(zip(gradients, noise, strict=True), start=1):
+        own_mean.grad = torch.from_numpy(gradient)
+        own_log_std.grad = torch.from_numpy(gradient * eps) * own_log_std.detach().exp()
+        if compiled:
+            optimizer.step()
+        else:
+            with native.disabled():
+                optimizer.step()
+        precision = np.exp(-2 * log_std) / ess
+        hess = precision - decay
+        estimate = gradient * eps / np.exp(log_std)
+        rate = min(0.01, 10 / step)
+        hess = hess + rate * (estimate - hess) + 0.5 * rate**2 * (hess - estimate) ** 2 / precision
+        momentum = beta1 * momentum + (1 - beta1) * gradient
+        newton = (momentum / (1 - beta1**step) + decay * mean) / (hess + decay)
+        clipped += int((np.abs(newton) > clip).sum())
+        mean = mean - lr * np.clip(newton, -clip, clip)
+        log_std = -0.5 * np.log(ess * (hess + decay))
+    assert 50 < clipped < 1100 * size - 50, "both sides of the clip must be seen"
+    np.testing.assert_allclose(own_mean.detach(), mean, atol=2e-4)
+    np.testing.assert_allclose(own_log_std.detach(), log_std, atol=2e-3)
+
+
+@pytest.mark.parametrize("noise_std", [1.0, 0.003])
+def test_one_setting_fits_curvatures_that_differ_by_100_000(noise_std: float) -> None:
+    """The named method's stepper on linear regression with exact expectations reaches the mean-field optimum.
+
+    The published form with its default lr and hess_init diverges where the noise is small.
+    """
+    problem = LinearRegression.make(3, noise_std=noise_std)
+
+    def finish(**settings: Any) -> tuple[float, float]:
+        torch.manual_seed(1)
+        net = nn.Linear(problem.X.shape[1], 1, bias=False).double()
+        model = bw.bayesian(net, "mean_field", bw.Normal(float(problem.prior_std[0])), SigmaPoints())
+        loss = bw.ELBO(bw.Gaussian("known", noise_std), len(problem.y), temperature=0.0, check=False)
+        part = IVON(**settings)
+        optimizer = part.build(parameter_groups(model, part.lr), dataset_size=len(problem.y), prior=model.prior)
+        x, y = problem.tensors()
+        for _ in range(600):
+            optimizer.zero_grad()
+            loss(model, x, y).total.backward()
+            optimizer.step()
+        std = problem.mean_field_std(1.0)
+        mean_error = (model.posterior.mean_vector().detach().numpy() - problem.mean(1.0)) / std
+        std_error = model.posterior.std_vector().detach().numpy() / std - 1
+        return float(np.abs(mean_error).max()), float(np.abs(std_error).max())
+
+    mean_error, std_error = finish(**UNTUNED)
+    assert mean_error < 0.1
+    assert std_error < 0.01
+    if noise_std < 0.1:
+        assert not finish()[0] < 1
+
+
+def test_what_has_no_posterior_is_moved_by_adam() -> None:
+    """As torch's own, the schedule included."""
+    torch.manual_seed(2)
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+    model = bw.bayesian(net, "mean_field", bw.Normal(0.8), where="last_layer")
+    likelihood = bw.Gaussian("learned", 0.5).double()
+    loss = bw.ELBO(likelihood, 20, temperature=0.0)
+    part = IVON(lr=0.3, beta1=0.8, rest_lr=0.02)
+    optimizer = part.build(
+        parameter_groups(model, part.lr, 10.0, extra=likelihood.parameters()), dataset_size=20, prior=model.prior
+    )
+    plain = [*model.net.parameters(), *likelihood.parameters()]
+    assert len(plain) == 3
+    twins = [nn.Parameter(parameter.detach().clone()) for parameter in plain]
+    adam = torch.optim.Adam(twins, lr=0.02, betas=(0.8, 0.999))
+    x, y = torch.randn(20, 3, dtype=torch.float64), torch.randn(20, 1, dtype=torch.float64)
+    for step in range(6):
+        for group in optimizer.param_groups:
+            group["lr"] = group["base_lr"] * (1 - step / 10)
+        adam.param_groups[0]["lr"] = 0.02 * (1 - step / 10)
+        optimizer.zero_grad()
+        loss(model, x, y).total.backward()
+        for twin, parameter in zip(twins, plain, strict=True):
+            assert parameter.grad is not None
+            twin.grad = parameter.grad.clone()
+        adam.step()
+        optimizer.step()
+    for parameter, twin in zip(plain, twins, strict=True):
+        torch.testing.assert_close(parameter.detach(), twin.detach(), rtol=1e-9, atol=1e-12)
+
+
+def test_a_rate_of_zero_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"rest_lr = 0\.0"):
+        IVON(rest_lr=0.0)
