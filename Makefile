@@ -31,9 +31,14 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 # Small networks: a second thread would only get in the way. What is finished is not trained again; `make clean` forgets.
-demo: environment-run ## install, then compare Bayesian methods on digits and print a table
-	$(PY) -m bayeswell compare --methods map,bbb,k-tied,hwa,swag,deep-ensemble --data digits --ood noise \
-	    --model mlp --model-set hidden=[100,100] --epochs 20 --batch-size 50 --threads 1 --out build/demo $(ARGS)
+DEMO_METHODS := map,bbb,k-tied,hwa,swag,deep-ensemble,auto
+demo: environment-run ## install, then compare Bayesian methods on a curve with a gap and on digits: tables, words, a page
+	$(PY) -m bayeswell compare --methods $(DEMO_METHODS) --data gap --model mlp --model-set hidden=[50,50] --epochs 120 \
+	    --threads 1 --no-report --out build/demo/gap $(ARGS)
+	$(PY) -m bayeswell compare --methods $(DEMO_METHODS) --data digits --ood noise --model mlp \
+	    --model-set hidden=[100,100] --epochs 20 --batch-size 50 --threads 1 --no-report --out build/demo/digits $(ARGS)
+	$(PY) -m bayeswell report build/demo/gap build/demo/digits --out build/demo/report.html --threads 1 \
+	    --title "What Bayesian methods gain over ordinary training, and at what price"
 
 test: environment-dev ## install, then run the tests (ARGS="-k name" picks some)
 	$(TEST_ENV) $(PY) -m pytest -n $(JOBS) --dist worksteal --durations 10 $(ARGS)

@@ -50,7 +50,18 @@ def mnist_files(idx: Idx, folder: str = "mnist") -> dict[str, bytes]:
 
 def test_every_member_says_what_it_is() -> None:
     assert set(DATASETS) == {
-        *("digits", "breast_cancer", "wine", "diabetes", "mnist", "fashion_mnist", "notmnist", "cifar10", "cifar100"),
+        *(
+            "digits",
+            "breast_cancer",
+            "wine",
+            "diabetes",
+            "gap",
+            "mnist",
+            "fashion_mnist",
+            "notmnist",
+            "cifar10",
+            "cifar100",
+        ),
         *("svhn", "svhn_ood", "imdb", "uci", "csv", "npz", "images", "noise", "corrupted"),
     }
     for name, (summary, paper) in DATASETS.summaries().items():

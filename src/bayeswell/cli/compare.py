@@ -18,7 +18,8 @@ from .screen import SCORES, counted, new_table, one_line, plain, show, show_json
 HELP = """Train several methods on one problem, each with several seeds, and show one table.
 
 Every run has its folder OUT/METHOD-seedN: runs that are finished are not run again, those that were stopped go on. The
-table, with both standard errors, is also in OUT/comparison.json, and all there is to see in OUT/report.html."""
+table, with both standard errors, is also in OUT/comparison.json, and all there is to see in OUT/report.html. With map
+among the methods it ends by saying in words what the others gained over it, and at what price."""
 EXAMPLES = (
     "[bold]Examples[/bold]",
     "  bayeswell compare --methods map,bbb,swag --data digits --ood noise --epochs 40 --seeds 3 --out runs/digits",
@@ -93,7 +94,7 @@ def compare(
 def _report(out: Path, quiet: bool, json: bool) -> None:
     """The page; the comparison is done and stays so whatever becomes of it."""
     try:
-        page, _ = make_page([out], None, quiet=quiet)
+        page, _ = make_page([out], None, quiet=quiet, json=json)
     except BayeswellError as error:
         typer.echo(f"warning: no report: {one_line(str(error))}", err=True)
         return

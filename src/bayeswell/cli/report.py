@@ -11,7 +11,7 @@ import typer
 from ..experiments.schema import MEASURE
 from .command import command
 from .options import Json, Quiet, Threads, use_threads
-from .screen import one_line, show_json
+from .screen import one_line, show_json, show_verdict
 
 HELP = """Make one HTML page of runs and comparisons: tables, methods, figures, examples, how to make it all again.
 
@@ -55,7 +55,7 @@ def report(
 ) -> None:
     """Make one HTML page of runs and comparisons."""
     use_threads(threads)
-    page, missing = make_page(runs, out, title=title, full=full, again=again, quiet=quiet)
+    page, missing = make_page(runs, out, title=title, full=full, again=again, quiet=quiet, json=json)
     if json:
         show_json({"report": str(page), "bytes": page.stat().st_size, "missing": missing})
     else:
@@ -69,11 +69,11 @@ def report(
 
 def make_page(
     runs: Sequence[Path], out: Path | None, *, title: str = "", full: bool = False, again: bool = False,
-    quiet: bool = False,
+    quiet: bool = False, json: bool = False,
 ) -> tuple[Path, list[str]]:  # fmt: skip
-    """Measure what has not been, write the page; where it is, and a line for each thing that is missing."""
+    """Measure what has not been, write the page, say what was gained; where it is, and what is missing, by line."""
     from ..experiments import inspect_run, inspection_of
-    from ..report import write_report
+    from ..report import Verdict, write_report
 
     def inspect(path: Path) -> Mapping[str, Any]:
         if not quiet and (again or inspection_of(path, full=full) is None):
@@ -81,7 +81,13 @@ def make_page(
         return inspect_run(path, full=full, again=again)
 
     missing: list[str] = []
-    page = write_report(runs, out, title=title, every_picture=full, inspect=inspect, told=missing.append)
+    verdicts: list[Verdict] = []
+    page = write_report(
+        runs, out, title=title, every_picture=full, inspect=inspect, told=missing.append, judged=verdicts.append
+    )
+    if not quiet and not json:
+        for verdict in verdicts:
+            show_verdict(verdict)
     for line in missing:
         typer.echo(f"warning: {one_line(line)}", err=True)
     return page, missing

@@ -97,6 +97,19 @@ def show_scores(record: Mapping[str, Any], title: str) -> None:
     show(table, title)
 
 
+def show_verdict(verdict: Any) -> None:
+    """What was gained over ordinary training, in lines that fit a terminal."""
+    import shutil
+    import textwrap
+
+    width = min(max(shutil.get_terminal_size((100, 24)).columns, 40), 120)
+    typer.echo(f"\nWhat was gained on {one_line(verdict.data)}, and at what price:\n")
+    for line in (verdict.control, *verdict.lines):
+        typer.echo(textwrap.fill(one_line(line), width, initial_indent="- ", subsequent_indent="  "))
+    typer.echo("\n" + textwrap.fill(one_line(verdict.meaning), width))
+    typer.echo("\n" + textwrap.fill(one_line(verdict.closing), width))
+
+
 def show_result(record: Mapping[str, Any], where: str) -> None:
     """The result of a run."""
     title = f"{record['method']} · {record['model']} ({record['parameters']:,} parameters) on {record['data']}"

@@ -16,6 +16,7 @@ from ..registry import Registry
 from .bundled import BreastCancer, Diabetes, Digits, Wine
 from .data import Data, DataPart, Pair, Scaling, scaling_of, split_in_two
 from .files import data_folders, release_present
+from .gap import Gap
 from .own import Csv, Images, Npz
 from .pictures import Cifar10, Cifar100, FashionMnist, Mnist, NotMnist, Svhn, SvhnOod
 from .reviews import Imdb
@@ -24,7 +25,7 @@ from .uci import Uci
 
 DATASETS: Registry[DataPart] = Registry(
     "data set",
-    *(Digits, BreastCancer, Wine, Diabetes),
+    *(Digits, BreastCancer, Wine, Diabetes, Gap),
     *(Mnist, FashionMnist, NotMnist, Cifar10, Cifar100, Svhn, SvhnOod),
     *(Imdb, Uci),
     *(Csv, Npz, Images),

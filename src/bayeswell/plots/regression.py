@@ -15,7 +15,10 @@ _STDS = 2.0
 
 
 def plot_regression_band(record: Any, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
-    """Mean, ± 2 epistemic stds, and ± 2 stds of both kinds together: sqrt(epistemic^2 + aleatoric^2)."""
+    """Mean, ± 2 epistemic stds, and ± 2 stds of both kinds together: sqrt(epistemic^2 + aleatoric^2).
+
+    ``gap`` ({"ends": [low, high]}) is shaded; ``y_limits`` makes several pictures comparable.
+    """
     read, x, mean, epistemic, aleatoric = _read(record)
     across, up = (literal(read.text(f"{name}_label", name)) for name in ("x", "y"))
     panel = open_panel(ax, theme, "Prediction and its uncertainty", across, up)
@@ -33,6 +36,17 @@ def plot_regression_band(record: Any, *, ax: Axes | None = None, theme: ThemeNam
         away = _STDS * std[order]
         look: dict[str, Any] = {"color": chosen.colour(0), "alpha": alpha, "linewidth": 0}
         entries.insert(1, (axes.fill_between(places, middle - away, middle + away, **look), label))
+    if read.has("gap"):
+        ends = Fields("plot_regression_band", read.get("gap"), ("ends",), of="'gap'").numbers("ends")
+        if len(ends) != 2:
+            raise DataError(f"plot_regression_band: 'gap' has {len(ends)} ends; it must have two")
+        shade = axes.axvspan(*ends, color=chosen.ink, alpha=0.07, linewidth=0, zorder=0)
+        entries.append((shade, "no training inputs"))
+    if read.has("y_limits"):
+        limits = read.numbers("y_limits")
+        if len(limits) != 2 or not limits[0] < limits[1]:
+            raise DataError(f"plot_regression_band: y_limits = {limits.tolist()}; two numbers, the lower first")
+        axes.set_ylim(*limits)
     if read.has("truth"):
         truth = read.numbers("truth", like="x")[order]
         line = axes.plot(places, truth, color=chosen.ink, linestyle=(0, (4, 3)), linewidth=1.2)[0]
@@ -50,13 +64,19 @@ def plot_regression_band(record: Any, *, ax: Axes | None = None, theme: ThemeNam
 
 def describe_regression_band(record: Any) -> str:
     """Range of the places and of both stds."""
-    _, x, mean, epistemic, aleatoric = _read(record)
+    read, x, mean, epistemic, aleatoric = _read(record)
     if not len(finite(mean)):
         return "Regression curve without data."
     noise = "" if aleatoric is None else f", aleatoric std {_range(aleatoric)}"
+    gap = ""
+    if read.has("gap"):
+        ends = Fields("plot_regression_band", read.get("gap"), ("ends",), of="'gap'").numbers("ends")
+        within = (x > ends[0]) & (x < ends[-1])
+        between = " to ".join(map(number_text, ends))
+        gap = f" No training inputs from {between}; epistemic std there {_range(epistemic[within])}."
     return (
         f"Predicted mean {_range(mean)} for x {_range(x)}, epistemic std {_range(epistemic)}{noise}; bands are two "
-        "stds on either side."
+        f"stds on either side.{gap}"
     )
 
 

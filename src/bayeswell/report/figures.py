@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import BayeswellError
 from ..plots import PLOTS, figure_to_svg
+from .bands import bands_of
 from .numbers import number
 from .reading import RunRecord, mapping
 from .summary import MethodRow, Table
@@ -82,6 +83,9 @@ def pictures_of(table: Table, prefix: str, most: int | None = MOST) -> Pictures:
         return True
 
     together = [draw("comparison", table.comparison, "comparison", table.data)] if len(table.rows) > 1 else []
+    bands = dict(list(bands_of(table.rows).items())[:most]) if len(table.rows) > 1 else {}
+    for index, record in bands.items():
+        together.append(draw("regression_band", record, f"{index}-regression-band", table.rows[index].label))
     for name in TOGETHER:
         records = {row.label: _of_many(name, row.first) for row in table.rows}
         known = {label: record for label, record in records.items() if record and readable(name, label, record)}
@@ -89,7 +93,7 @@ def pictures_of(table: Table, prefix: str, most: int | None = MOST) -> Pictures:
         if known and not (name == "calibration" and len(known) == 1):
             together.append(draw(name, known, name.replace("_", "-"), table.data))
     alone: dict[str, list[Picture]] = {}
-    owned = [_own(row, alone=len(table.rows) == 1) for row in table.rows]
+    owned = [_own(row, alone=len(table.rows) == 1, beside=index in bands) for index, row in enumerate(table.rows)]
     chosen = _chosen(owned, most)
     for index, (row, own) in enumerate(zip(table.rows, owned, strict=True)):
         wanted = [part for place, part in enumerate(own) if (index, place) in chosen]
@@ -133,13 +137,13 @@ def _of_many(name: str, run: RunRecord) -> Any:
     return run.plot_record(name)
 
 
-def _own(row: MethodRow, *, alone: bool) -> Sequence[tuple[str, str, Any]]:
-    """(plot, key of its ids, record) of each picture of a row."""
+def _own(row: MethodRow, *, alone: bool, beside: bool) -> Sequence[tuple[str, str, Any]]:
+    """(plot, key of its ids, record) of each picture of a row; its band may stand ``beside`` those of other rows."""
     found: list[tuple[str, str, Any]] = []
     for name in ALONE:
         record = row.first.plot_record(name)
         key = name.replace("_", "-")
-        if not record:
+        if not record or (beside and name == "regression_band"):
             continue
         if name == "examples":
             try:

@@ -38,6 +38,9 @@ SCORES = (
     Score("coverage_50", "50 % covered", "", "share of targets in the central 50 % interval"),
     Score("coverage_90", "90 % covered", "", "share of targets in the central 90 % interval"),
     Score("coverage_95", "95 % covered", "", "share of targets in the central 95 % interval"),
+    Score("shifted_accuracy", "Shifted accuracy", "high", "on images with noise, blur, fog, low contrast (severity 3)"),
+    Score("shifted_nll", "Shifted NLL", "low", "the same images, in nats"),
+    Score("shifted_ece", "Shifted ECE", "low", "the same images, mean over the four corruptions"),
     Score("ood_auroc_entropy", "OOD AUROC", "high", "telling inputs from outside by the entropy"),
     Score("ood_aupr_entropy", "OOD AUPR", "high", "the same, as area under precision and recall"),
     Score("ood_fpr95_entropy", "OOD FPR95", "low", "share of outside inputs let in with 95 % of the inside ones"),
@@ -50,7 +53,7 @@ SCORES = (
     Score("std_ratio", "std/prior", "", "mean posterior std over prior std; 0 without uncertainty"),
 )  # fmt: skip
 HEADLINE = ("accuracy", "rmse", "nll", "crps", "ece", "brier", "calibration_error", "coverage_90",
-            "ood_auroc_entropy", "std_ratio")  # fmt: skip
+            "shifted_accuracy", "shifted_nll", "shifted_ece", "ood_auroc_entropy", "std_ratio")  # fmt: skip
 _ERROR = "_error"
 _OF_RESULT = {"auroc": "ood_auroc_entropy", "entropy": "predictive_entropy", "ood_entropy": "ood_predictive_entropy"}
 

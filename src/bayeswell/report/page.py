@@ -25,6 +25,7 @@ from .figures import MOST, pictures_of
 from .numbers import scores_of, seconds_of, shown
 from .reading import Reading, RunRecord, mapping, read_runs
 from .summary import Table, tables_of
+from .verdict import Verdict, verdict_of
 
 _TEMPLATES = Path(__file__).parent / "templates"
 NAME = "report.html"
@@ -38,12 +39,13 @@ def write_report(
     every_picture: bool = False,
     inspect: Callable[[Path], Mapping[str, Any]] | None = None,
     told: Callable[[str], None] | None = None,
+    judged: Callable[[Verdict], None] | None = None,
 ) -> Path:
     """Write the page of these runs and comparisons; where it is.
 
     Without ``out`` it is ``report.html`` in the first folder. ``inspect`` as in ``read_runs``. ``every_picture`` also
     draws those of single rows that a page of many leaves out. ``told`` hears of each thing that is missing, which the
-    page says too. The same folders give the same bytes.
+    page says too, and ``judged`` of what was gained over ordinary training. The same folders give the same bytes.
     """
     reading = read_runs(paths, inspect)
     if not reading.runs:
@@ -56,6 +58,10 @@ def write_report(
     with contextlib.suppress(OSError):  # what is wrong with the folder is said when the page is written
         place.parent.mkdir(parents=True, exist_ok=True)
     write_whole(place, page.encode("utf-8", "replace"))  # a path may hold bytes that are no text
+    if judged is not None:
+        for table in tables_of(reading.runs):
+            if (verdict := verdict_of(table)) is not None:
+                judged(verdict)
     return place
 
 
@@ -81,7 +87,12 @@ def render_page(reading: Reading, paths: Sequence[str] = (), *, title: str = "",
         script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii"),
         style=Markup(style),
         tables=[
-            {"table": table, "pictures": drawn, "cards": [card_of(row) for row in table.rows]}
+            {
+                "table": table,
+                "pictures": drawn,
+                "cards": [card_of(row) for row in table.rows],
+                "verdict": verdict_of(table),
+            }
             for table, drawn in zip(tables, pictures, strict=True)
         ],
         svg=Markup,

@@ -24,6 +24,7 @@ from ...predictive.predictor import Predictor
 from ..evaluating import BATCH
 from ..experiment import Experiment
 from ..scores import ECE_BINS, raw_mean_and_std
+from .by_example import class_influences, detection_influences, kept, real_influences
 from .examples import class_examples, real_examples
 
 _SCORES = 1000
@@ -31,6 +32,9 @@ _SCORES = 1000
 _CELLS = 500
 _POINTS = 200
 _PLACES = 161
+_WIDE = 0.1
+_NINETY = 1.6448536269514722
+"""P(|z| < 1.645) = 0.9 of a standard normal z."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,11 @@ def prediction_records(seen: Seen) -> dict[str, Any]:
         mean, std = raw_mean_and_std(found, data.scaling)
         truth = data.scaling.raw_targets(targets.double()).reshape(mean.shape)
         risk = _curve((mean - truth).square().flatten(1).mean(1), std.flatten(1).mean(1))
-        return {"metrics": flat_record(regression_estimates(mean, std.square(), truth)), "risk_coverage": risk}
+        return {
+            "metrics": flat_record(regression_estimates(mean, std.square(), truth)),
+            "by_example": kept(real_influences(found, targets, data)),
+            "risk_coverage": risk,
+        }
     probabilities = found.probabilities.cpu()
     samples = None if found.kept is None else found.kept.cpu()
     strange: dict[str, Tensor] = {}
@@ -69,6 +77,7 @@ def prediction_records(seen: Seen) -> dict[str, Any]:
     entropy, right = found.entropy.cpu(), hits.bool()
     records: dict[str, Any] = {
         "metrics": flat_record(metrics),
+        "by_example": kept(class_influences(probabilities, targets)) if targets.dim() == 1 else {},
         "reliability": {
             **{name: getattr(bins, name).tolist() for name in ("low", "high", "count", "confidence", "accuracy")},
             "ece": metrics["ece"],
@@ -84,6 +93,8 @@ def prediction_records(seen: Seen) -> dict[str, Any]:
     if outside is None:
         del records["entropy"]["ood"]
         return records
+    if entropy.dim() == 1:
+        records["by_example"] |= kept(detection_influences(entropy, outside.entropy.cpu()))
     assert isinstance(seen.experiment.ood, Mapping)
     scores = {
         "entropy": (entropy, outside.entropy.cpu()),
@@ -135,6 +146,41 @@ def regression_band(seen: Seen) -> dict[str, Any]:
         "aleatoric_std": column(found.aleatoric_variance.cpu().double().sqrt() * scale),
         "train_x": column(scaling.raw_inputs(inputs[::every].double())),
         "train_y": column(scaling.raw_targets(targets[::every].double())),
+        **_gap(seen, line[:, 0], found),
+    }
+
+
+def _gap(seen: Seen, line: Tensor, along: RealPrediction) -> dict[str, Any]:
+    """The widest stretch without training inputs, if it is wide, and how the prediction is in it and elsewhere.
+
+    Wide is a tenth of the range. ``epistemic`` is the mean epistemic std along the line, ``covered`` the share of test
+    targets in the central 90 % interval; both among the training inputs' range only.
+    """
+    data = seen.data
+    ordered = data.train[0].flatten().sort().values
+    low, high = float(ordered[0]), float(ordered[-1])
+    steps = ordered.diff()
+    if not len(steps) or float(steps.max()) < _WIDE * (high - low):
+        return {}
+    left, right = (float(end) for end in ordered[int(steps.argmax()) :][:2])
+    mean, std = raw_mean_and_std(seen.found, data.scaling)  # type: ignore[arg-type]  # of real targets only
+    truth = data.scaling.raw_targets(data.test[1].cpu().double()).reshape(mean.shape)
+    inside = ((mean - truth).abs() <= _NINETY * std).flatten()
+    epistemic = along.epistemic_variance.cpu().double().sqrt().flatten()
+    scale = 1.0 if data.scaling.target_scale is None else float(data.scaling.target_scale)
+
+    def share(places: Tensor, values: Tensor, within: bool) -> float | None:
+        hollow = (places > left) & (places < right)
+        chosen = values[hollow if within else ~hollow & (places >= low) & (places <= high)]
+        return float(chosen.double().mean()) if len(chosen) else None
+
+    tests, ends = data.test[0].flatten(), torch.tensor([[left], [right]], dtype=torch.float64)
+    return {
+        "gap": {
+            "ends": data.scaling.raw_inputs(ends).flatten().tolist(),
+            "epistemic": [share(line, epistemic * scale, within) for within in (True, False)],
+            "covered": [share(tests, inside, within) for within in (True, False)],
+        }
     }
 
 

@@ -19,7 +19,7 @@ from ...errors import BayeswellError, BayeswellWarning, FileError
 from ...persistence import read_document, write_document
 from ...persistence.manifest import MANIFEST
 from ...plain import plain
-from ...predictive import RealPrediction
+from ...predictive import ClassPrediction, RealPrediction
 from ...training.run_folder import MODEL
 from ..data_spec import DataSpec
 from ..evaluating import BATCH, load_model
@@ -27,11 +27,12 @@ from ..experiment import experiment_of
 from ..paths import path_of
 from ..problem import load_problem
 from ..running import finished_result
+from .by_example import shifted_records
 from .posterior import posterior_records
 from .predictions import Seen, example_records, prediction_records, regression_band
 
 INSPECTION = "inspection.json"
-FORMAT = 1
+FORMAT = 2
 _KEPT = 20_000_000
 """So many probabilities of draws are kept at once at most (draws x examples x classes)."""
 
@@ -70,6 +71,7 @@ def inspect_run(path: str | os.PathLike[str], *, full: bool = False, again: bool
         "class_names": None if seen.data.class_names is None else list(seen.data.class_names),
         "columns": None if columns is None else list(columns),
         "metrics": {},
+        "by_example": {},
         "records": {},
         "left_out": {},
     }
@@ -83,6 +85,7 @@ def inspect_run(path: str | os.PathLike[str], *, full: bool = False, again: bool
             continue
         record["left_out"] |= found.pop("left_out", {})
         record["metrics"] |= found.pop("metrics", {})
+        record["by_example"] |= found.pop("by_example", {})
         record["records"] |= found
     rounded = _rounded(plain(record, finite=True))
     assert isinstance(rounded, dict)
@@ -112,6 +115,8 @@ def _parts(seen: Seen, full: bool) -> dict[str, Callable[[], dict[str, Any]]]:
     parts: dict[str, Callable[[], dict[str, Any]]] = {"predictions": lambda: prediction_records(seen)}
     if isinstance(seen.found, RealPrediction) and seen.data.input_shape == (1,) and seen.data.outputs == 1:
         parts["regression_band"] = lambda: {"regression_band": regression_band(seen)}
+    if isinstance(seen.found, ClassPrediction) and len(seen.data.input_shape) == 3:
+        parts["shifted"] = lambda: shifted_records(seen.predictor, seen.data, seen.experiment.draws)
     posterior = posterior_records(seen.experiment, seen.predictor, seen.data, seen.temperature, full=full)
     return {**parts, "examples": lambda: example_records(seen), **posterior}
 
