@@ -41,7 +41,7 @@ def test_without_a_budget_the_length_of_a_run_decides(
     assert (plan.method.members, plan.epochs) == (members, own)
     assert plan.method.cost / 3 * own / epochs == pytest.approx(cost)
     assert f"{cost:.3g}x the cost" in plan.note
-    assert f"{examples * epochs:,} examples met" in plan.note
+    assert f"{examples * epochs:,} examples seen" in plan.note
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_fit_without_a_method_says_what_it_took(capsys: pytest.CaptureFixture[st
     result = bw.fit(net(), data(), epochs=4)
     assert (result.method.name, result.method.members) == ("auto", 5)
     assert capsys.readouterr().err == (
-        "auto: 5 members, 5x the cost of ordinary training (a short run: 240 examples met; budget=... sets another)\n"
+        "auto: 5 members, 5x the cost of ordinary training (a short run: 240 examples seen; budget=... sets another)\n"
     )
     assert len(result.histories) == 5
     assert bw.fit(net(), data(), epochs=2, members=2, progress=False).method.members == 2

@@ -33,10 +33,10 @@ def net(outputs: int = 1) -> nn.Module:
 def test_the_unexplained_share_of_classes_is_nll_over_the_entropy_of_their_frequencies() -> None:
     spread = TargetSpread()
     spread.observe(torch.tensor([0, 0, 2, -100]))  # ignored labels do not count
-    spread.observe(torch.tensor([[0, 0], [0, 2]]))
+    spread.observe(torch.tensor([0, 0, 0, 2]))
     frequencies = [5 / 7, 2 / 7]
     entropy = -sum(f * math.log(f) for f in frequencies)
-    assert spread.unexplained(0.3, {}) == pytest.approx(0.3 / entropy, rel=1e-12)
+    assert spread.unexplained(0.3, {}) == pytest.approx(0.3 / entropy / (7 / 8), rel=1e-12)
     assert spread.unexplained(5.0, {}) == 1.0
 
 
@@ -46,6 +46,28 @@ def test_the_unexplained_share_of_real_targets_is_squared_error_over_variance() 
         spread.observe(part)
     variance = float(y.var(0, correction=0).mean())
     assert spread.unexplained(-9.0, {"rmse": 0.4}) == pytest.approx(0.16 / variance, rel=1e-9)
+
+
+def test_several_labels_an_example_and_whole_numbers_that_are_no_labels() -> None:
+    spread = TargetSpread()
+    spread.observe(torch.tensor([[0, 1, 1], [1, 1, 0]]))  # three places an example, whose NLLs are summed
+    entropy = -(math.log(1 / 3) / 3 + 2 * math.log(2 / 3) / 3)
+    assert spread.unexplained(0.6, {"accuracy": 0.9}) == pytest.approx(0.2 / entropy, rel=1e-9)
+    counts, numbers = TargetSpread(), torch.tensor([[3], [0], [7], [2]])
+    counts.observe(numbers)
+    variance = float(numbers.double().var(correction=0))
+    assert counts.unexplained(1.3, {"rmse": 0.5}) == pytest.approx(0.25 / variance, rel=1e-9)
+    flags = TargetSpread()
+    flags.observe(torch.tensor([True, False]))
+    assert flags.unexplained(0.1, {}) == pytest.approx(0.1 / math.log(2), rel=1e-9)
+
+
+def test_what_goes_on_keeps_the_temperature_that_was_found() -> None:
+    first = bw.fit(net(), noisy(), "bbb", "gaussian", epochs=6, batch_size=30)
+    longer = bw.fit(first, noisy(), epochs=6, batch_size=30)
+    assert {record.temperature for record in longer.histories[0].epochs[6:]} == {first.temperature}
+    later = bw.fit(first, noisy(200), prior="posterior", epochs=3, batch_size=30)
+    assert later.temperature == first.temperature  # old and new data count alike
 
 
 def test_zeros_and_ones_are_measured_by_their_entropy() -> None:
@@ -77,10 +99,11 @@ def test_the_pull_on_the_means_is_the_same_at_every_temperature(method: str) -> 
 def test_a_run_ends_at_its_share_of_what_is_unexplained() -> None:
     x, y = noisy()
     result = bw.fit(net(), (x, y), "bbb", "gaussian", epochs=12, batch_size=30)
-    last, before = result.histories[0].epochs[-1], result.histories[0].epochs[-2]
+    before = result.histories[0].epochs[-2]
     variance = float(y.double().var(0, correction=0))
     assert before.temperature == pytest.approx(result.histories[0].epochs[-3].scores["rmse"] ** 2 / variance * SHARE)
-    assert result.temperature == pytest.approx(SHARE * last.scores["rmse"] ** 2 / variance, rel=1e-6)
+    assert result.temperature == pytest.approx(SHARE * before.scores["rmse"] ** 2 / variance, rel=1e-6)
+    assert result.temperature == result.histories[0].epochs[-1].temperature  # nothing is said that was not trained at
     assert [record.temperature for record in result.histories[0].epochs[:3]] == [COLD_START] * 3
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -206,7 +207,8 @@ def _tempering(
 ) -> Tempering | None:
     if not parts.tempers_itself:
         return None
-    until = 1.0 if parts.collector is None else SETTLED
+    # After the last epoch nothing would be trained at a new temperature; a post-hoc part, though, is made with it.
+    until = 1.0 if parts.post_hoc is not None else math.nextafter(1.0, 0.0) if parts.collector is None else SETTLED
     in_objective = not parts.stepper.handles_divergence
     dropout = [] if parts.method.dropout != OWN_DROPOUT else put_in_dropout(model.net)
     return Tempering(elbo, model.prior, optimizer, dropout, in_objective=in_objective, until=until)

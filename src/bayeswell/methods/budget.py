@@ -12,7 +12,7 @@ from .tempering import AUTO
 ORDINARY = 3.0
 """Forward passes of a step of ordinary training: one forward, and a backward pass that counts two."""
 SHORT, LONG = 250_000, 5_000_000
-"""Examples met in training (examples times epochs): below the first a run takes seconds, above the second long."""
+"""Examples seen in training (examples times epochs): below the first a run takes seconds, above the second long."""
 LEAST_EPOCHS = 3
 
 
@@ -29,7 +29,7 @@ def within_budget(method: Method, examples: int, epochs: int) -> Plan:
     """What a budget pays for: how many times ordinary training (``epochs`` epochs) all members together may cost.
 
     A number is that for any method: as many members of full length as it pays for. The budget "auto" goes by the
-    length of a run. A short one (below SHORT examples met) has five members of full length: they make predictions
+    length of a run. A short one (below SHORT examples seen) has five members of full length: they make predictions
     better most surely, and cost seconds. In a longer one members have half the epochs each, since an average of two
     networks of half the length is better than one of full length where data are many: twice ordinary training in
     all, so four of them, or the same cost above LONG, so two. docs/decisions.md has the measurements. A method without
@@ -46,8 +46,8 @@ def within_budget(method: Method, examples: int, epochs: int) -> Plan:
     else:
         times = 5 if short else 2 if met < LONG else 1
         members = times * epochs // own
-        length = "short" if short else "middling" if met < LONG else "long"
-        why = f"a {length} run: {met:,} examples met; budget=... sets another"
+        length = "short" if short else "medium" if met < LONG else "long"
+        why = f"a {length} run: {met:,} examples seen; budget=... sets another"
     if members < 1:
         raise SettingError(
             f"{method.name}: budget = {method.budget:g} times ordinary training, but one member costs {each:g}; raise "

@@ -32,36 +32,40 @@ class TargetSpread:
     """
 
     def __init__(self) -> None:
+        self.examples = 0
         self.counts = torch.zeros(0, dtype=torch.float64)
         self.moments = torch.zeros(0, dtype=torch.float64)
 
     def observe(self, targets: Tensor) -> None:
         """Add the targets of one batch; labels below zero are those that a likelihood ignores."""
-        if not targets.is_floating_point():
-            found = targets[targets >= 0].flatten().bincount(minlength=len(self.counts)).double().cpu()
-            found[: len(self.counts)] += self.counts
-            self.counts = found
-            return
+        self.examples += len(targets)
         rows = targets.detach().reshape(len(targets), -1).double().cpu()
         own = torch.stack([torch.full_like(rows[0], len(rows)), rows.sum(0), rows.square().sum(0)])
         self.moments = own if self.moments.shape != own.shape else self.moments + own
+        if not targets.is_floating_point():
+            labels = targets.long() if targets.dtype == torch.bool else targets
+            found = labels[labels >= 0].flatten().bincount(minlength=len(self.counts)).double().cpu()
+            found[: len(self.counts)] += self.counts
+            self.counts = found
 
     def unexplained(self, nll: float, scores: Mapping[str, float]) -> float:
         """The share of it that a fit leaves, from 0 to 1.
 
-        Classes: NLL / entropy of the class frequencies. Real targets: mean squared error / variance.
+        Where the running score is an error (real targets): mean squared error / variance. Classes: NLL / entropy of the
+        class frequencies, by place where an example has several labels.
         """
-        if len(self.counts):
-            frequencies = self.counts[self.counts > 0] / self.counts.sum()
-            entropy = -float((frequencies * frequencies.log()).sum())
-            return _clipped(nll / entropy if entropy > 0 else math.nan)
-        if not len(self.moments):
+        if not self.examples:
             return _FULL
         count, total, squares = self.moments
         mean = total / count
-        variance = float((squares / count - mean.square()).mean())
         if "rmse" in scores:
+            variance = float((squares / count - mean.square()).mean())
             return _clipped(scores["rmse"] ** 2 / variance if variance > 0 else math.nan)
+        if len(self.counts):
+            frequencies = self.counts[self.counts > 0] / self.counts.sum()
+            places = float(self.counts.sum()) / self.examples
+            entropy = -float((frequencies * frequencies.log()).sum())
+            return _clipped(nll / (places * entropy) if entropy > 0 else math.nan)
         if bool(((mean >= 0) & (mean <= 1) & (squares == total)).all()):  # zeros and ones: Bernoulli
             entropy = float(torch.special.entr(torch.stack([mean, 1 - mean])).sum())
             return _clipped(nll / entropy if entropy > 0 else math.nan)
@@ -99,11 +103,13 @@ class Tempering:
         self.in_objective, self.until, self.shown_first = in_objective, until, elbo.shown_temperature
         self.targets = TargetSpread()
         self.temperature = COLD_START
+        self.frozen = False
+        """Set by a run that goes on after its planned end: what was found stays."""
         self._set_dropout()
 
     def after_epoch(self, done: float, nll: float, scores: Mapping[str, float]) -> None:
         """Look at an epoch that ended with this share of training done."""
-        if ADAPTS_FROM <= done <= self.until:
+        if ADAPTS_FROM <= done <= self.until and not self.frozen:
             self._move_to(max(SHARE * self.targets.unexplained(nll, scores), COLD_START * SHARE))
 
     def _move_to(self, temperature: float) -> None:
@@ -117,11 +123,14 @@ class Tempering:
 
     def state_dict(self) -> dict[str, Any]:
         """Where it stands; prior and optimizer keep their own."""
-        return {"temperature": self.temperature, "counts": self.targets.counts, "moments": self.targets.moments}
+        spread = self.targets
+        numbers = {"temperature": self.temperature, "frozen": self.frozen, "examples": spread.examples}
+        return {**numbers, "counts": spread.counts, "moments": spread.moments}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The inverse of ``state_dict``."""
         self.targets.counts, self.targets.moments = state["counts"], state["moments"]
+        self.targets.examples, self.frozen = int(state["examples"]), bool(state["frozen"])
         self._set(float(state["temperature"]))
 
     def _set(self, temperature: float) -> None:

@@ -13,7 +13,7 @@ from torch import nn
 
 from ..errors import CompositionError, SettingError
 from ..lifting import BayesianModule, DrawnDropout, Saved, Trained, Where, uncalibrated
-from ..methods import Method, ResolvedMethod, find_method, resolve, within_budget
+from ..methods import AUTO, Method, ResolvedMethod, find_method, resolve, within_budget
 from ..priors import is_posterior
 from .data import Batches
 from .run import Run
@@ -86,10 +86,12 @@ def beginning(
     if method is None and earlier is None:
         raise SettingError("which method? a model alone does not say how it was trained: fit(model, data, method=...)")
     chosen = find_method(method if method is not None else earlier or USUAL_METHOD).changed(**settings)
+    if is_posterior(chosen.prior) and chosen.temperature == AUTO and hasattr(net, "temperature"):
+        chosen = chosen.changed(temperature=net.temperature)  # old and new data count alike
     if chosen.members > 1:
         raise CompositionError(
             f"method '{chosen.name}' has members = {chosen.members}: its networks are trained one by one and gathered, "
-            "and cannot go on together; train longer from the start"
+            "and cannot go on together; train longer from the start, or begin with one network (members=1)"
         )
     # Asked for now, not in an earlier call: a result of sequential Bayes goes on under the prior that it has.
     asked = is_posterior(chosen.prior) and ("prior" in settings or method is not None)

@@ -6,6 +6,7 @@ import copy
 import inspect
 import math
 import os
+import statistics
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -278,6 +279,8 @@ def _fit_members(
     ]:
         warnings.warn(f"method '{method.name}': {line}", kind, stacklevel=3)
     temperature = run.assembly.temperature
+    if method.members > 1:
+        temperature = statistics.fmean(history.epochs[-1].temperature for history in histories)
     return Result(
         one, likelihood, method, histories, seed, trust.chains, run.stopped, temperature, state, elbo, trust
     )  # fmt: skip
@@ -314,6 +317,7 @@ def _go_on(run: Run) -> None:
     run.stopped = ""
     parts, batches, done = run.assembly, run.batches.count, run.step
     if parts.tempering is not None:
+        parts.tempering.frozen = True
         note = f"temperature = 'auto' depends on the planned length: it stays at {parts.temperature:.3g} that was found"
         warnings.warn(
             f"{note}; a number gives the run that would have been planned so long", BayeswellWarning, stacklevel=5
@@ -349,7 +353,7 @@ def _validation(
         if method.collector is not None:
             raise CompositionError(
                 f"early_stopping keeps the weights of one epoch, but the collector of method "
-                f"'{method.name}' needs the whole path; leave one of them out"
+                f"'{method.name}' needs the whole path; leave one of them out, or use method 'bbb'"
             )
     best = KeepBest(patience=stopping) if isinstance(stopping, int) else stopping
     if held_out is None:
