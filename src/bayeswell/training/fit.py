@@ -31,7 +31,7 @@ from ..methods import Assembly, Method, ResolvedMethod, assemble
 from ..nested import joined
 from ..random import derive_seed, make_generator
 from ..registry import label_of
-from ..types import BANK, Progress
+from ..types import BANK, MIXTURE, Progress
 from .beginning import Beginning, beginning, end_state
 from .calibrating import calibrated_fit
 from .chains import away_from, disagreement, function_space_report
@@ -306,7 +306,7 @@ def _judged(
     if samples and model.useful_draws(_LEAST_DRAWS * method.members) < _LEAST_DRAWS * method.members:
         note = f"fewer than {_LEAST_DRAWS} draws in a chain: whether it has converged cannot be told; train longer"
         known = Trust(notes=(Note("chains", note),))
-    elif BANK in model.posterior_part.provides and (samples or method.members > 1):
+    elif {BANK, MIXTURE} & model.posterior_part.provides and (samples or method.members > 1):
         some = first_examples(train.inputs, _LOOKED_AT)
         places = (some, away_from(some))
         if samples:

@@ -77,6 +77,9 @@ def conclude(ended: Ended, train: Examples, held_out: Examples | None, known: Tr
     """The ELBO of the final posterior, and ``known`` (chains, members) with all the rest."""
     notes: list[Note] = []
     unmeasured = [Note("k-hat", why_no_k_hat(ended.model))]
+    if MIXTURE in ended.model.posterior_part.provides:
+        none = "a mixture has no mean network and no one std of a weight; its members are compared instead"
+        unmeasured += [Note("mean_train_nll", none), Note("std_factor", none)]
     judged = not ended.samples and not ended.stopped
     lengths = [_length(history) for history in ended.histories] if judged else []
     length = max((found for found in lengths if found is not None), key=lambda one: one.factor, default=None)
