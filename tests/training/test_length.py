@@ -51,7 +51,7 @@ def test_a_power_law_is_told_with_its_future(epochs: int, decay: bool) -> None:
     assert found.factor in (2, 4)
     (line,) = found.warnings
     assert f"last third of {epochs} epochs" in line
-    assert f"about {found.factor}x the epochs are needed (epochs={found.factor * epochs})" in line
+    assert line.endswith(f"about {found.factor}x the epochs are needed")  # of the epochs that were asked for
 
 
 def test_an_exponential_that_is_nearly_there_is_enough() -> None:

@@ -37,6 +37,7 @@ from ..optimizers import (
     set_rates,
     std_convergence_warning,
 )
+from ..samplers.fitting import FittedSampler
 from ..types import Collector, FitsItself, KLWeight, Objective, PostHocPart, Progress, Rate, Stepper
 from .method import DISPERSED, OWN_DROPOUT, Method
 from .resolved import ResolvedMethod, resolve
@@ -178,6 +179,8 @@ def assemble(
     }
     optimizer = stepper.build(groups, **{name: context[name] for name in stepper.wants})
     fitting = optimizer if isinstance(optimizer, FitsItself) else None
+    if isinstance(optimizer, FittedSampler):
+        optimizer.finds_temperature = parts.tempers_itself
     may_collect = stepper.sampling if fitting is None else lambda at: fitting.collects(at.step)
     collector = None if parts.collector is None else parts.collector.build(model, total_steps, batches)
     require_offered = getattr(collector, "require_offered", None)

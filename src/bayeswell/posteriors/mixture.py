@@ -56,6 +56,14 @@ class MixturePosterior(Posterior):
         """(P,): the root of that."""
         return self.variance_vector().sqrt()
 
+    def centres(self) -> Iterator[dict[str, Tensor]]:
+        """The mean network of each component: tensors by name."""
+        for index, component in enumerate(self._each()):
+            tensors = self.layout.unflatten(component.mean_vector().detach())
+            for position, name in enumerate(self.extra_names):
+                tensors[name] = getattr(self, f"extra_{position}")[index]
+            yield tensors
+
     def sample(self, noise: Tensor) -> Tensor:
         """The last number of each row of noise, through the normal's distribution function, chooses the component."""
         each = self._each()

@@ -20,7 +20,7 @@ class Findings:
 
     ``curvature`` is the largest met, ``heat`` the temperature that minibatch noise is worth at most, ``limit`` the
     objective above which the chain has left the region it began in, ``start`` and ``now`` the objective of the first
-    batches and a moving average of it, ``asked`` the temperature of the first step.
+    batches and a moving average of it, ``asked`` the temperature that was asked for (-1: none was).
     """
 
     rate: float = 0.0

@@ -43,6 +43,9 @@ class FittedSampler(FittedChain):
     than the variance of one batch, and correcting for it left stds of 0.4 of the right ones.
     """
 
+    finds_temperature: bool = False
+    """Whether the run finds its temperature by itself: then nobody has asked for that of the first step."""
+
     def learning_rates(self) -> list[float]:
         """The fitted rate for weights in a chain, else Adam's."""
         drawing = self.plan.stage(self.steps) == DRAW
@@ -66,7 +69,7 @@ class FittedSampler(FittedChain):
         """
         step, plan, fit = self.steps, self.plan, self.fit
         fit.count(total, max(1, plan.looks))
-        if step == 0:
+        if step == 0 and not self.finds_temperature:
             fit.asked = self.param_groups[0]["temperature"]
         stage = plan.stage(step)
         if stage == DESCEND:
@@ -76,9 +79,15 @@ class FittedSampler(FittedChain):
             self._look(total, first=step == plan.first_look(step))
         else:
             if plan.measures(step):
+                # The probes put gradients at displaced weights into every parameter; the step is to be taken with
+                # those that were met, also by what is no draw (learned noise).
+                every = [param for group in self.param_groups for param in group["params"]]
+                met = [param.grad for param in every]
                 if step == plan.first_draw(step):
                     self._begin_chain(gradient)
                 self._measure(gradient)
+                for param, grad in zip(every, met, strict=True):
+                    param.grad = grad
             fine = total <= fit.limit and all_finite(p.grad for p in self._drawn() if p.grad is not None)
             if not fine and self.retreat():
                 return False
@@ -156,6 +165,7 @@ class FittedSampler(FittedChain):
             "dynamics": self.dynamics,
             "fit": self.fit,
             "name": self.name,
+            "finds_temperature": self.finds_temperature,
         }
 
     def _forget(self) -> None:

@@ -12,6 +12,7 @@ from ..lifting import BayesianModule
 from ..likelihoods import ClassLikelihood, RealLikelihood, for_outputs
 from ..metrics.chains import ChainReport, chain_report
 from ..nested import map_tensors
+from ..posteriors import MixturePosterior
 from ..predictive import evaluation_mode
 from ..random import make_generator
 from ..types import BANK, Inputs, Likelihood
@@ -31,7 +32,10 @@ def function_space_report(model: BayesianModule, chains: int, inputs: Inputs, li
 def disagreement(
     model: BayesianModule, members: int, inputs: Sequence[Inputs], likelihood: Likelihood
 ) -> Disagreement | None:
-    """Of the members of a bank, each with as many networks as the others; at training inputs, and elsewhere."""
+    """Of the members of a bank, each with as many networks as the others; at training inputs, and elsewhere.
+
+    The components of a mixture speak by their mean networks.
+    """
     found = []
     for some in inputs:
         outputs = torch.stack(outputs_of_members(model, some))
@@ -44,7 +48,10 @@ def disagreement(
 
 @torch.no_grad()
 def outputs_of_members(model: BayesianModule, inputs: Inputs) -> list[Tensor]:
-    """What each network of a bank gives."""
+    """What each network of a bank gives, or the mean network of each component of a mixture."""
+    if isinstance(model.posterior, MixturePosterior):
+        with evaluation_mode(model):
+            return [model.call(centre, inputs) for centre in model.posterior.centres()]
     if BANK not in model.posterior_part.provides:
         raise SettingError(f"posterior '{model.posterior_part.name}' is not a bank of draws; it has no chains")
     posterior = model.posterior

@@ -36,6 +36,7 @@ class Disagreement:
         return (f"{note} average (good up to {LIMIT}); train each longer, or raise lr",)
 
 
+@torch.no_grad()
 def disagreement_of(outputs: Tensor, likelihood: Likelihood) -> float | None:
     """Of members' outputs (members, examples, ...); None of a likelihood that does not predict."""
     form = for_outputs(likelihood, outputs[0])

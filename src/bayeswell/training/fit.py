@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -28,11 +28,11 @@ from ..errors import (
 )
 from ..fingerprint import sha256_of
 from ..lifting import BayesianModule, Saved, Where
-from ..methods import Method, assemble
+from ..methods import Assembly, Method, ResolvedMethod, assemble
 from ..nested import joined
 from ..random import derive_seed, make_generator
 from ..registry import label_of
-from ..types import BANK, Progress
+from ..types import BANK, MIXTURE, Progress
 from .beginning import Beginning, beginning, end_state
 from .calibrating import calibrated_fit
 from .chains import away_from, disagreement, function_space_report
@@ -216,15 +216,27 @@ class _Plan:
     accumulate: int
     engine: Engine
 
-    def begin(self, member: int, callbacks: Sequence[Callback]) -> Run:
-        """A run at its first step. Torch's global stream must be the run's own."""
+    def _assembled(self, member: int, parts: ResolvedMethod) -> tuple[Assembly, Streams]:
+        """The parts before the first step, and the random streams they were made with."""
         streams = Streams(derive_seed(self.seed, "member", member), self.engine.rank, self.engine.device)
         streams.begin()
         assembly = assemble(
-            self.start.parts, self.start.on(self.engine.device), self.start.likelihood,
+            parts, self.start.on(self.engine.device), self.start.likelihood,
             dataset_size=self.batches.examples, batches=self.batches.count, epochs=self.epochs, where=self.where,
             generator=streams.stepper, member=member,
         )  # fmt: skip
+        return assembly, streams
+
+    def untrained(self, member: int) -> tuple[BayesianModule, Any]:
+        """Model and likelihood before the first step, once more: nothing is said twice, no file of draws is opened."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assembly, _ = self._assembled(member, replace(self.start.parts, collector=None))
+        return assembly.model, assembly.likelihood
+
+    def begin(self, member: int, callbacks: Sequence[Callback]) -> Run:
+        """A run at its first step. Torch's global stream must be the run's own."""
+        assembly, streams = self._assembled(member, self.start.parts)
         streams.part()
         return Run(
             assembly, self.batches, self.epochs, streams, self.engine, callbacks,
@@ -297,7 +309,7 @@ def _judged(
     if samples and model.useful_draws(_LEAST_DRAWS * method.members) < _LEAST_DRAWS * method.members:
         note = f"fewer than {_LEAST_DRAWS} draws in a chain: whether it has converged cannot be told; train longer"
         known = Trust(notes=(Note("chains", note),))
-    elif BANK in model.posterior_part.provides and (samples or method.members > 1):
+    elif {BANK, MIXTURE} & model.posterior_part.provides and (samples or method.members > 1):
         some = first_examples(train.inputs, _LOOKED_AT)
         places = (some, away_from(some))
         if samples:
@@ -307,8 +319,9 @@ def _judged(
             known = Trust(members=disagreement(model, method.members, places, likelihood))
     temperature = run.assembly.temperature
     ended = Ended(
-        model, likelihood, method.name, temperature, histories, run.batches.examples, samples, bool(run.stopped)
-    )
+        model, likelihood, method.name, temperature, histories, run.batches.examples, samples, bool(run.stopped),
+        lambda: plan.untrained(run.member),
+    )  # fmt: skip
     return conclude(ended, train, held_out, known)
 
 

@@ -41,3 +41,16 @@ def constant_nll(likelihood: Likelihood, outputs: Tensor, targets: Tensor, weigh
         search.step(loss)
         found = float(loss())
     return found if math.isfinite(found) else None
+
+
+_OFF_SCALE = 3.0
+
+
+def advice_for(targets: Tensor) -> str:
+    """What helps a network that is on its way: real targets far from mean 0 and std 1 make the way long."""
+    if not targets.is_floating_point() or len(targets) < 2:
+        return "train longer"
+    rows = targets.detach().reshape(len(targets), -1).double()
+    mean, std = float(rows.mean(0).abs().max()), float(rows.std(0).max())
+    off = std > _OFF_SCALE or 0 < std < 1 / _OFF_SCALE or mean > _OFF_SCALE * std > 0
+    return "standardise the targets, or train longer" if off else "train longer"

@@ -7,7 +7,7 @@ draws from generators of its own and changes nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from ...predictive import evaluation_mode
 from ...predictive.evaluate import nll_matrix
 from ...types import BANK, FACTORISED, MIXTURE, POINT, Inputs
 from ..records import History
-from .baseline import constant_nll
+from .baseline import advice_for, constant_nll
 from .curvature import can_be_checked, std_factor
 from .elbo import FinalELBO, elbo_of, why_no_elbo
 from .length import Length, judge_length
@@ -46,7 +46,10 @@ class Examples:
 
 @dataclass(frozen=True)
 class Ended:
-    """A fit at its end. ``samples`` says whether it was a sampler's; ``dataset_size`` is N."""
+    """A fit at its end. ``samples`` says whether it was a sampler's; ``dataset_size`` is N.
+
+    ``untrained()`` gives model and likelihood as they were before the first step.
+    """
 
     model: BayesianModule
     likelihood: Any
@@ -56,6 +59,7 @@ class Ended:
     dataset_size: int
     samples: bool
     stopped: bool
+    untrained: Callable[[], tuple[BayesianModule, Any]] | None = None
 
     @property
     def has_mean(self) -> bool:
@@ -73,6 +77,9 @@ def conclude(ended: Ended, train: Examples, held_out: Examples | None, known: Tr
     """The ELBO of the final posterior, and ``known`` (chains, members) with all the rest."""
     notes: list[Note] = []
     unmeasured = [Note("k-hat", why_no_k_hat(ended.model))]
+    if MIXTURE in ended.model.posterior_part.provides:
+        none = "a mixture has no mean network and no one std of a weight; its members are compared instead"
+        unmeasured += [Note("mean_train_nll", none), Note("std_factor", none)]
     judged = not ended.samples and not ended.stopped
     lengths = [_length(history) for history in ended.histories] if judged else []
     length = max((found for found in lengths if found is not None), key=lambda one: one.factor, default=None)
@@ -90,7 +97,7 @@ def conclude(ended: Ended, train: Examples, held_out: Examples | None, known: Tr
             some = taken(train.inputs, slice(few))
             factor = std_factor(model, likelihood, some, few, ended.dataset_size, ended.temperature)
         trust = replace(trust, train_nll=nll, baseline_nll=base, mean_train_nll=centre, std_factor=factor)
-        notes += [note for note in (_against_baseline(ended, trust), _against_curvature(ended, factor)) if note]
+        notes += [note for note in (_against_baseline(ended, train, trust), _against_curvature(ended, factor)) if note]
         if held_out is not None:
             notes += [note for note in (_against_mean(ended, held_out),) if note]
         reason = why_no_elbo(model)
@@ -141,7 +148,16 @@ def _baseline(ended: Ended, train: Examples) -> float | None:
     return constant_nll(ended.likelihood, outputs, train.targets.to(outputs.device), train.weights)
 
 
-def _against_baseline(ended: Ended, trust: Trust) -> Note | None:
+def _before_training(ended: Ended, train: Examples) -> float:
+    """The NLL of the network at its first step; of the first epoch where that is not known."""
+    if ended.untrained is None:
+        epochs = ended.histories[-1].epochs
+        return epochs[0].nll if epochs else math.inf
+    model, likelihood = ended.untrained()
+    return _mean(_mixed(_losses(replace(ended, model=model, likelihood=likelihood), train, DRAWS)), train)
+
+
+def _against_baseline(ended: Ended, train: Examples, trust: Trust) -> Note | None:
     nll, base = trust.train_nll, trust.baseline_nll
     if nll is None or base is None or nll < base - _NO_BETTER:
         return None
@@ -149,6 +165,11 @@ def _against_baseline(ended: Ended, trust: Trust) -> Note | None:
     epochs = ended.histories[-1].epochs
     running = epochs[-1].nll if epochs else nll
     if not running < base + _NATS_TO_DIVERGE:
+        start = _before_training(ended, train)
+        best = min((epoch.nll for epoch in epochs), default=running)
+        if running < start and running <= best + _NATS_TO_DIVERGE:
+            note = f"it has learned nothing yet: NLL {nll:.3g} on its training data ({start:.3g} before training)"
+            return Note("baseline", f"{note}, {constant}; {advice_for(train.targets)}")
         note = f"training has diverged: NLL {running:.3g} on its training data in the last epoch, {constant}"
         return Note("baseline", f"{note}; lower lr")
     note = f"it has learned nothing: NLL {nll:.3g} on its training data, {constant}"

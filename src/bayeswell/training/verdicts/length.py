@@ -42,8 +42,8 @@ class Length:
             return ()
         times = f"{'more than ' if self.factor == _MOST else 'about '}{self.factor}x"
         note = f"training was still improving: the objective fell by {self.last_third:.2g} nats per datum in the last"
-        wanted = f"{times} the epochs are needed (epochs={self.factor * self.epochs})"
-        return (f"{note} third of {self.epochs} epochs; {wanted}",)
+        # No number of epochs: members within a budget have fewer than were asked for, and these are what to multiply.
+        return (f"{note} third of {self.epochs} epochs; {times} the epochs are needed",)
 
 
 def judge_length(objective: Sequence[float], rates: Sequence[float] | None = None) -> Length | None:

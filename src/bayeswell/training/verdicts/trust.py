@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -57,8 +58,8 @@ class Trust:
         """What is wrong with the chains, each line once."""
         here = () if self.chains is None else self.chains.warnings
         there = () if self.chains_elsewhere is None else self.chains_elsewhere.warnings
-        told = {line.partition(":")[0] for line in here}
-        away = tuple(f"away from the training inputs {line}" for line in there if line.partition(":")[0] not in told)
+        told = {_said(line) for line in here}
+        away = tuple(f"away from the training inputs {line}" for line in there if _said(line) not in told)
         return (*here, *away)
 
     @property
@@ -96,6 +97,11 @@ def trust(*, pareto: ParetoReport | None = None, chains: ChainReport | None = No
     for line in found.warnings:
         warnings.warn(line, BayeswellWarning, stacklevel=2)
     return found
+
+
+def _said(line: str) -> str:
+    """What a line says, whatever its numbers are."""
+    return re.sub(r"\d+(\.\d+)?", "#", line.partition(":")[0])
 
 
 def _chains(chains: ChainReport | None) -> dict[str, Any] | None:
