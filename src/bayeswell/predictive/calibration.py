@@ -101,7 +101,8 @@ def find_calibration(
     )  # fmt: skip
     if calibration.at_the_end:
         line = f"calibrate: {calibration.at_the_end} is as far as the search goes, and the held-out data may ask for"
-        warnings.warn(f"{line} more: the fit is far from them; train longer, or at another rate", BayeswellWarning)
+        line += " more: the fit is far from them; train longer, or at another rate"
+        warnings.warn(line, BayeswellWarning, stacklevel=3)
     return calibration
 
 
