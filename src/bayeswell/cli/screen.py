@@ -117,9 +117,7 @@ def show_result(record: Mapping[str, Any], where: str) -> None:
     cost, spent = record["cost"], record["time"]
     resumed = " (since it was resumed)" if spent["resumed"] else ""
     lines = [
-        f"std/prior {record['std_ratio']:.4f} · {spent['train_seconds']:.1f} s of training{resumed}"
-        f" · {counted(cost['steps'], 'step')}"
-        f" · {cost['per_step']:g} forward passes a step, {cost['total']:,.0f} in all",
+        f"std/prior {record['std_ratio']:.4f} · {spent['train_seconds']:.1f} s of training{resumed} · {_cost(cost)}",
     ]
     if record["chains"] is not None:
         chains = record["chains"]
@@ -138,6 +136,16 @@ def show_result(record: Mapping[str, Any], where: str) -> None:
         lines.append(f"stopped early: {record['stopped']}")
     lines += [f"not to be trusted: {line}" for line in (record.get("trust") or {}).get("warnings", ())]
     typer.echo("\n".join([*lines, f"in {where}"]))
+
+
+def _cost(cost: Mapping[str, Any]) -> str:
+    """Members, their steps and what a step costs: numbers that multiply to the whole (calibration's folds apart)."""
+    members, steps = cost["members"], cost["steps"]
+    each = f"{cost['per_step'] / members:g} forward passes"
+    total = f"{cost['total']:,.0f} in all"
+    if members == 1:
+        return f"{counted(steps, 'step')} of {each}, {total}"
+    return f"{members} members, {steps / members:,.10g} steps each of {each}, {total}"
 
 
 def _bound(elbo: Mapping[str, Any]) -> str:

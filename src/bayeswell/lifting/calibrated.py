@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from typing import TypeVar
 
 from ..posteriors import Delta
 from .module import BayesianModule
 from .saving import Saved
+
+SavedT = TypeVar("SavedT", bound=Saved)
 
 
 def with_scaled_stds(model: BayesianModule, scale: float) -> BayesianModule:
@@ -25,7 +28,7 @@ def with_scaled_stds(model: BayesianModule, scale: float) -> BayesianModule:
     return model.with_posterior(model.posterior_part, posterior)
 
 
-def uncalibrated(saved: Saved) -> Saved:
+def uncalibrated(saved: SavedT) -> SavedT:
     """What training goes on from: without what calibration has changed (a scale of 0 leaves the mean, a point)."""
     found = saved.calibration
     if found is None or not found.changes:

@@ -58,13 +58,11 @@ class Categorical(nn.Module):
     def check(self, targets: Tensor, outputs: Tensor) -> None:
         """Refuse labels that are not integers, out of range or of the wrong shape."""
         require_targets(self.name, targets, outputs)
+        if targets.is_floating_point() or targets.is_complex():
+            raise DataError(_no_labels(targets, outputs, self.class_axis))
         classes = outputs.shape[self._axis(outputs)]
         if self.class_weights is not None:
             weight_tensor(self.name, tuple(self.class_weights), classes, outputs)
-        if targets.is_floating_point() or targets.is_complex():
-            raise DataError(
-                f"categorical: targets are {targets.dtype}; class labels must be integers from 0 to {classes - 1}"
-            )
         self._require_label_shape(targets, outputs)
         lowest, highest = targets.aminmax()
         if lowest < 0 or highest >= classes:
@@ -187,3 +185,15 @@ class Categorical(nn.Module):
                 f"categorical: targets have shape {tuple(targets.shape)}; outputs of shape "
                 f"{tuple(outputs.shape)} (classes on axis {axis}) ask for labels of shape {wanted}"
             )
+
+
+def _no_labels(targets: Tensor, outputs: Tensor, class_axis: int | None) -> str:
+    """Which likelihood these targets are for: real numbers, or zeros and ones, or labels that are kept as floats."""
+    axis = 1 if class_axis is None else class_axis
+    classes = outputs.shape[axis] if -outputs.dim() <= axis < outputs.dim() else 1
+    labels = "class labels must be integers" + (f" from 0 to {classes - 1}" if classes > 1 else "")
+    binary = not targets.is_complex() and bool(((targets == 0) | (targets == 1)).all())
+    other = "real-valued targets give likelihood='gaussian'"
+    if binary:
+        other = "zeros and ones and a single logit give likelihood='bernoulli'"
+    return f"categorical: targets are {targets.dtype}; for {other}; {labels}"

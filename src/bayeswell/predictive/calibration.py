@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,17 +32,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import CompositionError, DataError, require_count
+from ..errors import BayeswellWarning, CompositionError, DataError, require_count
 from ..lifting import BayesianModule, with_scaled_stds
 from ..likelihoods import LIKELIHOODS, can_be_widened
 from ..random import make_generator
 from ..registry import kind_of
 from ..types import LINEARISED, LOGITS, NOISE, Calibration, ClassLikelihood, Inputs
+from ..types.calibration import LARGEST_SCALE
 from .accumulate_nll import MixtureNLLs
 from .evaluate import nlls_under, outputs_of_draws
 from .inputs import as_targets, home_of
 
-SCALES = (0.0, 0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0)
+SCALES = (0.0, 0.25, 0.5, 0.7, 1.0, 1.4, 2.0, LARGEST_SCALE)
 WIDENINGS = tuple(2.0 ** (step / 2) for step in range(-6, 7))
 _ROUNDS = 3
 LEAST_EXAMPLES = 10
@@ -92,11 +94,16 @@ def find_calibration(
         chosen = found if losses.is_gain(chosen, found) else chosen
     before, after = losses.estimate((1.0, 1.0)), losses.estimate(chosen)
     classes = isinstance(held_out[0].likelihood, ClassLikelihood)
-    return Calibration(
+    calibration = Calibration(
         std_scale=chosen[0], widening=chosen[1], widens="" if len(widenings) == 1 else LOGITS if classes else NOISE,
         examples=losses.examples, folds=len(held_out), nll_before=before[0], nll_before_error=before[1],
         nll_after=after[0], nll_after_error=after[1], gain_error=losses.gain((1.0, 1.0), chosen)[1],
     )  # fmt: skip
+    if calibration.at_the_end:
+        line = f"calibrate: {calibration.at_the_end} is as far as the search goes, and the held-out data may ask for"
+        line += " more: the fit is far from them; train longer, or at another rate"
+        warnings.warn(line, BayeswellWarning, stacklevel=3)
+    return calibration
 
 
 def applied(calibration: Calibration, model: BayesianModule, likelihood: Any) -> tuple[BayesianModule, Any]:

@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from ..lifting import Saved
+from ..lifting import Saved, uncalibrated
 from ..lifting import load as load_saved
 from ..lifting import save as save_model
 from ..types import Calibration, Inputs
@@ -63,12 +63,17 @@ class Predictor(Saved):
 
         One scale of the posterior's stds and one temperature of the logits (or factor of the noise std) are chosen by
         the NLL of the averaged prediction, each only where the gain exceeds its standard error; ``calibration`` says
-        what was found, ``predictive.calibration`` how. ``weights`` (S,) say how often each example counts. What is
-        calibrated again is changed from where it is.
+        what was found, ``predictive.calibration`` how. ``weights`` (S,) say how often each example counts. What was
+        calibrated before begins anew from what it was without that, so that the same data give the same numbers (a
+        scale of 0 cannot be undone: then it stays the mean network).
         """
-        held_out = HeldOut(self.model, self.likelihood, inputs, targets, weights)
+        own = uncalibrated(self)
+        held_out = HeldOut(own.model, own.likelihood, inputs, targets, weights)
         found = find_calibration([held_out], draws=draws, batch_size=batch_size, seed=seed)
-        return self.calibrated(found)
+        result = own.calibrated(found)
+        if self.calibration is None or self.calibration.std_scale != 0:
+            return result
+        return replace(result, calibration=replace(found, std_scale=0.0))
 
     def calibrated(self, calibration: Calibration) -> Self:
         """The same with these two numbers applied."""

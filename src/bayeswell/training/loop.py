@@ -45,7 +45,9 @@ def train(run: Run, validate: Validation | None = None) -> History:
                     moves = fitting.observe(total, _again(run, inputs, targets, weights, at))
             except (DataError, DivergenceError) as error:
                 if fitting is None or not _is_divergence(error) or not fitting.retreat():
-                    raise _with_state(type(error)(f"step {at.step}: {error}"), assembly) from error
+                    # What is wrong with data is told in full by the one line; where it was found helps nobody.
+                    cause = error if _is_divergence(error) else None
+                    raise _with_state(type(error)(f"step {at.step}: {error}"), assembly) from cause
                 moves = False
             except ValueError as error:
                 raise _with_state(_explained(error, at.step, len(targets)), assembly) from error

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 LOGITS, NOISE = "logits", "noise"
 """What a likelihood is made less sure by: its logits divided, or its noise std multiplied."""
+LARGEST_SCALE, LARGEST_WIDENING = 3.0, 8.0
+"""Where the search ends: scales of stds from 0 on, widenings from 1 / LARGEST_WIDENING on."""
+_WORDS = {LOGITS: "logit temperature x", NOISE: "noise std x"}
 
 
 @dataclass(frozen=True)
@@ -39,13 +42,25 @@ class Calibration:
         """Whether either number is other than 1."""
         return self.std_scale != 1 or self.widening != 1
 
+    @property
+    def at_the_end(self) -> str:
+        """Which number the search ended with at the last it tries, so that the data may ask for more; or empty.
+
+        A scale of 0 is no such end: there is nothing beyond it.
+        """
+        ends = [f"stds x {LARGEST_SCALE:g}"] if self.std_scale == LARGEST_SCALE else []
+        if self.widening in (1 / LARGEST_WIDENING, LARGEST_WIDENING):
+            ends.append(f"{_WORDS.get(self.widens, 'widening x')} {self.widening:g}")
+        return " and ".join(ends)
+
     def __str__(self) -> str:
-        what = {LOGITS: "logit temperature x", NOISE: "noise std x"}
         done = [f"stds x {self.std_scale:.3g}"] if self.std_scale != 1 else []
-        done += [f"{what.get(self.widens, 'widening x')} {self.widening:.3g}"] if self.widening != 1 else []
+        done += [f"{_WORDS.get(self.widens, 'widening x')} {self.widening:.3g}"] if self.widening != 1 else []
         source = f"{self.examples:,} held-out examples" + (f" of {self.folds} folds" if self.folds > 1 else "")
         before = f"NLL {self.nll_before:.4f} ± {self.nll_before_error:.4f}"
         if not done:
             return f"nothing to change by {source} ({before}; no gain above its standard error)"
         after = f"{self.nll_after:.4f} ± {self.nll_after_error:.4f}"
-        return f"{', '.join(done)} by {source}: {before} -> {after} (gain {self.gain:.4f} ± {self.gain_error:.4f})"
+        end = f"; {self.at_the_end} is as far as the search goes" if self.at_the_end else ""
+        gain = f"gain {self.gain:.4f} ± {self.gain_error:.4f}"
+        return f"{', '.join(done)} by {source}: {before} -> {after} ({gain}){end}"
