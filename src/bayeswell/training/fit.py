@@ -138,7 +138,7 @@ def fit(
                 net, data, method, likelihood, epochs=epochs, batch_size=batch_size, seed=seed, where=where,
                 validation=validation, early_stopping=early_stopping, augment=augment, accumulate=accumulate,
                 devices=devices, folder=folder, resume=resume, callbacks=callbacks if main else (),
-                watch=watch if main else None, progress=progress, **settings,
+                watch=watch if main else None, progress=progress if main else False, **settings,
             )  # fmt: skip
 
         how: dict[str, Any] = {"validation": validation, "folder": folder, "seed": seed}
