@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import bayeswell
-from bayeswell.methods import METHODS, Method, find_method, resolve
+from bayeswell.methods import Method, find_method, resolve
 from bayeswell.priors import PRIORS
 from bayeswell.training.settings import described
 
@@ -35,8 +35,6 @@ def checksum(method: str) -> str:
     if method.startswith(peers.PREFIX):
         return sha(peers.version(method))
     chosen = find_method(method)
-    if method == AUTO:  # it may choose any of them
-        return sha([described(chosen), *(checksum(name) for name in METHODS if name != AUTO)])
     return sha([_settings(chosen), _rules(chosen)])
 
 
@@ -64,6 +62,8 @@ def _rules(method: Method) -> list[Any]:
     files: list[Path] = []
     if method.temperature == AUTO:
         files += [_PACKAGE / "methods" / "tempering.py"]
+    if method.budget is not None:
+        files += [_PACKAGE / "methods" / "budget.py"]
     if parts.stepper.samples:
         files += sorted((_PACKAGE / "samplers").glob("*.py"))
     files += [Path(inspect.getfile(type(part))) for part in (parts.collector, parts.post_hoc) if part is not None]
