@@ -140,7 +140,7 @@ def show_result(record: Mapping[str, Any], where: str) -> None:
 
 def _cost(cost: Mapping[str, Any]) -> str:
     """Members, their steps and what a step costs: numbers that multiply to the whole (calibration's folds apart)."""
-    members, steps = cost["members"], cost["steps"]
+    members, steps = cost.get("members", 1), cost["steps"]
     each = f"{cost['per_step'] / members:g} forward passes"
     total = f"{cost['total']:,.0f} in all"
     if members == 1:

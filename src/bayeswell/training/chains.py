@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,10 +13,9 @@ from ..lifting import BayesianModule
 from ..likelihoods import ClassLikelihood, RealLikelihood, for_outputs
 from ..metrics.chains import ChainReport, chain_report
 from ..nested import map_tensors
-from ..posteriors import MixturePosterior
 from ..predictive import evaluation_mode
 from ..random import make_generator
-from ..types import BANK, Inputs, Likelihood
+from ..types import BANK, MIXTURE, Inputs, Likelihood
 from .disagreement import Disagreement, disagreement_of
 
 
@@ -49,9 +49,10 @@ def disagreement(
 @torch.no_grad()
 def outputs_of_members(model: BayesianModule, inputs: Inputs) -> list[Tensor]:
     """What each network of a bank gives, or the mean network of each component of a mixture."""
-    if isinstance(model.posterior, MixturePosterior):
+    if MIXTURE in model.posterior_part.provides:
+        mixture: Any = model.posterior
         with evaluation_mode(model):
-            return [model.call(centre, inputs) for centre in model.posterior.centres()]
+            return [model.call(centre, inputs) for centre in mixture.centres()]
     if BANK not in model.posterior_part.provides:
         raise SettingError(f"posterior '{model.posterior_part.name}' is not a bank of draws; it has no chains")
     posterior = model.posterior
