@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 import bayeswell as bw
 from bayeswell.lifting import DrawnDropout, put_in_dropout
@@ -80,7 +81,6 @@ def test_zeros_and_ones_are_measured_by_their_entropy() -> None:
 @pytest.mark.parametrize("method", ["bbb", "k-tied", "flipout"])
 def test_the_pull_on_the_means_is_the_same_at_every_temperature(method: str) -> None:
     """T KL under the scaled prior has the gradient of PRIOR_WEIGHT * -log p in the means; stds feel T."""
-    x, y = noisy()
     parts = assemble(
         find_method(method), net(), "gaussian", dataset_size=300, batches=3, epochs=10, generator=bw.make_generator(0)
     )
@@ -93,7 +93,6 @@ def test_the_pull_on_the_means_is_the_same_at_every_temperature(method: str) -> 
         (slope,) = torch.autograd.grad(temperature * kl, mean)
         torch.testing.assert_close(slope, PRIOR_WEIGHT * mean.detach() / before.square(), rtol=2e-5, atol=1e-6)
         assert parts.objective.temperature == temperature
-    assert x.shape[0] == y.shape[0]
 
 
 def test_a_run_ends_at_its_share_of_what_is_unexplained() -> None:
@@ -162,3 +161,20 @@ def test_dropout_that_was_put_in_follows_the_fit_and_own_dropout_does_not(tmp_pa
     given = bw.fit(net(), noisy(), "mc-dropout", "gaussian", epochs=6, batch_size=30, dropout=0.05)
     for result, p in ((kept, 0.07), (given, 0.05)):
         assert {m.p for m in result.model.net.modules() if isinstance(m, DrawnDropout)} == {p}
+
+
+def test_an_empty_batch_is_refused_in_the_same_words_at_every_temperature() -> None:
+    empty = DataLoader(Empty(), batch_size=None)
+    for temperature in ("auto", 0.1):
+        with pytest.raises(bw.DataError, match="the batch is empty"):
+            bw.fit(net(2), empty, "bbb", epochs=1, temperature=temperature, progress=False)
+
+
+class Empty(Dataset[tuple[Tensor, Tensor]]):
+    """Ready-made batches without an example."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return torch.zeros(0, 3), torch.zeros(0, dtype=torch.long)

@@ -71,8 +71,8 @@ class Assembly:
         return self.fixed_temperature if self.tempering is None else self.tempering.temperature
 
     def meet(self, targets: Tensor, epoch: int) -> None:
-        """Look at the targets of a whole batch, before its step."""
-        if self.tempering is not None and epoch == 0:
+        """Look at the targets of a whole batch, before its step; an empty one is the objective's to refuse."""
+        if self.tempering is not None and epoch == 0 and targets.numel():
             self.tempering.targets.observe(targets)
 
     def before_step(self, at: Progress) -> None:
