@@ -9,6 +9,7 @@ The tests use the same functions with small counts.
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import os
 import random
@@ -26,6 +27,7 @@ import torch
 from torch import Tensor, nn
 
 import bayeswell as bw
+from bayeswell.persistence.manifest import RECORD, TENSORS
 from bayeswell.training.run_folder import METRICS
 
 METHODS = ("bbb", "swag", "hwa", "sgld", "f-sgvb")
@@ -54,10 +56,16 @@ def digits() -> tuple[Tensor, Tensor]:
 def outcome(folder: Path) -> dict[str, bytes]:
     """The bytes of the metrics, of the newest checkpoint and of the model, by name."""
     newest = bw.RunFolder(folder).checkpoints.paths()[-1]
-    files = [folder / METRICS, *sorted(newest.iterdir()), *sorted((folder / "model").iterdir())]
-    return {
-        f"{path.parent.name}/{path.name}" if path.parent != folder else path.name: path.read_bytes() for path in files
-    }
+    files = [folder / METRICS, *sorted((folder / "model").iterdir())]
+    found = {str(path.relative_to(folder)): path.read_bytes() for path in files}
+    return {**found, **{f"{newest.name}/{name}": data for name, data in saved_state(newest).items()}}
+
+
+def saved_state(checkpoint: Path) -> dict[str, bytes]:
+    """The bytes of a checkpoint's tensors and record, without what says of which run it is."""
+    record = json.loads((checkpoint / RECORD).read_bytes())
+    record.pop("run")
+    return {TENSORS: (checkpoint / TENSORS).read_bytes(), RECORD: json.dumps(record).encode()}
 
 
 def kill_at_random(

@@ -19,6 +19,7 @@ from bayeswell.methods import METHODS
 from bayeswell.persistence import pack_state, read_lines, unpack_state
 from bayeswell.training import run_folder as run_folder_module
 from bayeswell.training.run_folder import METRICS
+from survival import saved_state
 
 
 @pytest.fixture(autouse=True)
@@ -53,8 +54,7 @@ class Cut(bw.Callback):
 def outcome(folder: Path) -> dict[str, bytes]:
     """The bytes of the metrics and of the newest checkpoint: weights, optimizer, averages, banks, generators."""
     newest = bw.RunFolder(folder).checkpoints.paths()[-1]
-    files = [folder / METRICS, *sorted(newest.iterdir())]
-    return {path.name: path.read_bytes() for path in files}
+    return {METRICS: (folder / METRICS).read_bytes(), **saved_state(newest)}
 
 
 def run(

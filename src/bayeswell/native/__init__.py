@@ -22,7 +22,7 @@ from .gaussian import (
     weighted_squares,
     weighted_squares_slopes,
 )
-from .library import available, disabled, takes, transformed
+from .library import available, disabled, instruction_set, takes, transformed
 from .updates import (
     bounded_step,
     gradient_norms,
@@ -45,6 +45,7 @@ __all__ = [
     "half_squares",
     "half_squares_slope",
     "hamiltonian_step",
+    "instruction_set",
     "langevin_step",
     "magnitude",
     "momentum_step",

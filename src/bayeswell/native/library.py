@@ -111,6 +111,12 @@ def available() -> bool:
     return _Switch.on and _library() is not None
 
 
+def instruction_set() -> str | None:
+    """For which processors the compiled formulas in use were made ("avx512", "avx2", "default"); None: there are none."""
+    library = _library() if _Switch.on else None
+    return None if library is None else Path(library._name).stem.removeprefix("kernels-")
+
+
 def transformed() -> bool:
     """Whether code is being compiled, or runs inside vmap or a grad transform: these need to see every operation."""
     return torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None

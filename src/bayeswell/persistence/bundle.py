@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..errors import FileError, SettingError
 from .contents import JSON, decode_record, decode_tensors, encode_record, encode_tensors
-from .folders import aside, glimpse, open_regular, replace_folder, resolve_path
+from .folders import aside, glimpse, open_regular, refuse_link_out, replace_folder, resolve_path
 from .manifest import FILES, MANIFEST, MAX_BYTES, RECORD, TENSORS, matches, open_seal, seal
 
 ParsedT = TypeVar("ParsedT")
@@ -57,6 +57,7 @@ def write_bundle(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], re
     Raises SettingError for a tensor or value that cannot be saved, before anything is written, and FileError
     if the disk refuses; then an old bundle is as it was.
     """
+    refuse_link_out(path)
     target = resolve_path(path)
     files = {TENSORS: encode_tensors(tensors), RECORD: encode_record(record)}
     files[MANIFEST] = seal(files)

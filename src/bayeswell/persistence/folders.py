@@ -105,21 +105,64 @@ def glimpse(target: Path) -> tuple[object, object]:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a file for reading; a pipe or device in its place raises OSError and is not waited for."""
+    """Open a file for reading; a link, pipe or device in its place raises OSError and is not followed or waited for."""
 
     def opener(name: str, flags: int) -> int:
-        return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+        return os.open(name, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
 
-    file = open(path, "rb", opener=opener)  # noqa: SIM115 -- the caller closes it
+    try:
+        file = open(path, "rb", opener=opener)  # noqa: SIM115 -- the caller closes it
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, f"it is a link; put the file itself there, for {_linked(path)!r}") from error
+        raise
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, "not a regular file")
     return file
 
 
+def _linked(path: Path) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return "another place"
+
+
+def refuse_link_out(path: str | os.PathLike[str]) -> None:
+    """Refuse a link that leads out of the folder it lies in: what is saved or loaded here stays here."""
+    place = os.path.abspath(path)
+    if os.path.islink(place):
+        real = os.path.realpath(place)
+        if os.path.dirname(real) != os.path.realpath(os.path.dirname(place)):
+            raise FileError(
+                f"{os.fspath(path)!r} is a link out of its folder, to {real!r}: it is not followed; name that place "
+                "itself, or remove the link"
+            )
+
+
 def temporary(target: Path) -> Path:
     """A name next to the target that nobody else uses."""
     return target.with_name(f".{target.name}.bayeswell-tmp-{secrets.token_hex(8)}")
+
+
+def leftovers_of(folder: Path, name: str | None = None) -> Iterator[Path]:
+    """What killed writers of this name, or of any, have left in a folder: under names of ``temporary``."""
+    own = r".+" if name is None else re.escape(name)
+    leftover = re.compile(rf"\.{own}\.bayeswell-tmp-[0-9a-f]{{16}}", re.DOTALL)
+    for entry in os.listdir(folder):
+        if leftover.fullmatch(entry):
+            yield folder / entry
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Clear a folder in which nobody else writes; whatever cannot be removed does no harm and stays."""
+    with contextlib.suppress(OSError):
+        for path in leftovers_of(folder):
+            if path.is_dir() and not path.is_symlink():
+                _remove(path)
+            else:
+                path.unlink()
 
 
 def _has_our_manifest(folder: Path) -> bool:
@@ -138,10 +181,8 @@ def _tidy(target: Path) -> None:
             _retire(target)
         else:
             os.rename(old, target)
-    leftover = re.compile(re.escape(f".{target.name}.bayeswell-tmp-") + "[0-9a-f]{16}")
-    for name in os.listdir(target.parent):
-        if leftover.fullmatch(name):
-            _remove(target.parent / name)
+    for path in leftovers_of(target.parent, target.name):
+        _remove(path)
 
 
 def _swap(new: Path, target: Path) -> None:

@@ -3,7 +3,8 @@
 It is JSON whose last entry is the SHA-256 of every byte before that entry, so a manifest can be checked
 before it is parsed, also by a version that does not know its other entries. safetensors and JSON themselves
 notice almost no flipped bit; with the checksums every one is found. They guard against accidents, not
-against a forger, who can compute them anew: against forgers it helps that no format here can run code.
+against a forger, who can compute them anew: against forgers it helps that no format here can run code, and a
+key (seals.py): with one the entry before the last is the HMAC of every byte before it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from .seals import require_signature, signature, signing_key
 
 TENSORS = "tensors.safetensors"
 RECORD = "record.json"
@@ -25,6 +28,8 @@ MAX_BYTES = 65536
 """No manifest is longer: nothing beyond is ever read."""
 
 _TAIL = re.compile(rb',\n  "sha256": "([0-9a-f]{64})"\n\}\n')
+_SIGNED = re.compile(rb',\n  "hmac_sha256": "([0-9a-f]{64})"')
+_SIGNED_BYTES = len(b',\n  "hmac_sha256": ""') + 64
 _TAIL_BYTES = len(b',\n  "sha256": ""\n}\n') + 64
 
 
@@ -40,6 +45,9 @@ def seal(contents: Mapping[str, bytes]) -> bytes:
     """The manifest of these files, by name."""
     files = {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in contents.items()}
     head = json.dumps({"format": FORMAT, "version": VERSION, "files": files}, indent=2)[:-2].encode("ascii")
+    key = signing_key()
+    if key is not None:
+        head += b',\n  "hmac_sha256": "%b"' % signature(key, "manifest", head).encode("ascii")
     return head + b',\n  "sha256": "%b"\n}\n' % hashlib.sha256(head).hexdigest().encode("ascii")
 
 
@@ -59,6 +67,9 @@ def open_seal(data: bytes) -> dict[str, Fingerprint]:
     if manifest.get("version") != VERSION:
         version = f"{manifest.get('version')!r:.40}"
         raise ValueError(f"it has format version {version}, and this bayeswell reads {VERSION} only: update it")
+    head = data[:-_TAIL_BYTES]
+    signed = _SIGNED.fullmatch(head[-_SIGNED_BYTES:])
+    require_signature(None if signed is None else signed[1].decode("ascii"), "manifest", head[:-_SIGNED_BYTES])
     return _fingerprints(manifest.get("files"))
 
 

@@ -249,7 +249,7 @@ def _fit_members(
     folder: RunFolder | None, held_out: Examples | None,
 ) -> Result:  # fmt: skip
     """Train the members one after the other, going on where a checkpoint left off."""
-    saved = folder.checkpoints.newest() if folder is not None and folder.resume else None
+    saved = folder.newest() if folder is not None and folder.resume else None
     finished = [] if saved is None else [Contribution.from_state(state) for state in saved["finished"]]
     left = [member.state_dict() for member in finished]
     log = [] if folder is None else [MetricsLog(folder)]

@@ -1,8 +1,9 @@
 """A run on disk: its settings, its log, its checkpoints and its result, in one folder that survives.
 
-``config.json``    everything that decides the run, with versions and fingerprints of the data and the network
+``config.json``    everything that decides the run, with versions and fingerprints of the data and the network; its id
 ``metrics.jsonl``  one line an epoch; the same bytes whether or not the run was ever cut off
-``checkpoints/``   the last two states, each a bundle with checksums
+``checkpoints/``   the last two states, each a bundle with checksums and the run's id
+``newest.json``    which checkpoint is the newest, and how far the log was then: no older one is taken for it
 ``model/``         the trained model
 ``result.json``    what came out
 """
@@ -10,28 +11,37 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..errors import FileError, SettingError
-from ..persistence import JSON, LineLog, read_document, write_document
+from ..errors import BayeswellWarning, FileError, SettingError
+from ..persistence import JSON, LineLog, read_document, read_lines, write_document
+from ..persistence.documents import SealMissing
+from ..persistence.folders import remove_leftovers
 from ..persistence.locks import Lease, try_lock
+from ..persistence.manifest import MANIFEST
 from ..plain import plain
 from .checkpoints import Checkpoints
+from .identity import RUN, Identity, changes_of_machine, new_entry, settings_sha256
 from .records import EpochRecord
 from .run import Callback, Run
 from .signals import Interrupted, StopSignals
 
 LOCK, LOCK_SECONDS = ".lock", 10.0
 CONFIG, METRICS, RESULT, MODEL, CHECKPOINTS = "config.json", "metrics.jsonl", "result.json", "model", "checkpoints"
+NEWEST = "newest.json"
+FILES = "files"
+"""The entry of ``result.json`` that says what it goes with."""
 
 
 _EPOCHS = re.compile(r"(problem\.experiment\.)?epochs was ")
@@ -63,6 +73,7 @@ class RunFolder:
         self.checkpoints = Checkpoints(self.path / CHECKPOINTS)
         self.is_new = False
         self._lease: Lease | None = None
+        self._identity: Identity | None = None
 
     def open(self, settings: Mapping[str, JSON]) -> None:
         """Begin a run of these settings here, or find that the one here is the same and may go on (first rank only).
@@ -71,6 +82,7 @@ class RunFolder:
         """
         try:
             self._open(settings)
+            self._identity = self.identity()
         except BaseException:
             self.close()
             raise
@@ -83,26 +95,41 @@ class RunFolder:
         self._lock()
         # Looked at with the lock in hand: another process may have begun a run here while we waited for it.
         self.is_new = not (self.path / CONFIG).exists()
+        for place in (self.path, self.path / CHECKPOINTS):
+            remove_leftovers(place)  # of saves that were killed
         wanted = {**settings, "problem": self.problem}
         if not self.is_new:
-            if not self.resume:
-                raise FileError(
-                    f"{str(self.path)!r} already holds a run; go on with it (resume=True, or `bayeswell resume`), or "
-                    "choose another folder"
-                )
-            changes = differences(read_document(self.path / CONFIG), wanted)
-            refused = [change for change in changes if not (self.longer and _EPOCHS.match(change))]
-            if refused and not self.force:
-                told = "; ".join(refused)
-                raise SettingError(f"the run in {str(self.path)!r} was begun otherwise: {told}; use force to go on")
-            if changes:
-                write_document(self.path / CONFIG, wanted)
-            if self.longer:
-                (self.path / RESULT).unlink(missing_ok=True)  # it is no longer finished
+            self._go_on(wanted)
             return
         if any(not entry.name.startswith(".") for entry in self.path.iterdir()):
             raise FileError(f"{str(self.path)!r} is not empty and holds no run; choose another folder")
-        write_document(self.path / CONFIG, wanted)
+        write_document(self.path / CONFIG, {**wanted, RUN: new_entry()})
+
+    def _go_on(self, wanted: Mapping[str, JSON]) -> None:
+        """Look whether the run that is here is the one that is wanted, or may become it."""
+        if not self.resume:
+            raise FileError(
+                f"{str(self.path)!r} already holds a run; go on with it (resume=True, or `bayeswell resume`), or "
+                "choose another folder"
+            )
+        config = self.config()
+        own = config.pop(RUN, None)
+        changes = differences(config, wanted)
+        refused = [change for change in changes if not (self.longer and _EPOCHS.match(change))]
+        if refused and not self.force:
+            told = "; ".join(refused)
+            raise SettingError(f"the run in {str(self.path)!r} was begun otherwise: {told}; use force to go on")
+        entry = new_entry(adopted=True) if own is None else own
+        machine = changes_of_machine({RUN: entry})
+        if machine:
+            note = f"the run in {str(self.path)!r} goes on otherwise: {machine}; it will not end bit for bit as it would"
+            warnings.warn(f"{note} have", BayeswellWarning, stacklevel=5)
+        if changes:
+            entry["earlier"] = [*entry["earlier"], settings_sha256(config)]
+        if changes or own is None:
+            write_document(self.path / CONFIG, {**wanted, RUN: entry})
+        if self.longer:
+            (self.path / RESULT).unlink(missing_ok=True)  # it is no longer finished
 
     def close(self) -> None:
         """Leave the folder to others."""
@@ -133,13 +160,75 @@ class RunFolder:
         """The settings the run was begun with."""
         return read_document(self.path / CONFIG)
 
+    def identity(self) -> Identity | None:
+        """Which run this is; None if an earlier version began it and it was not gone on with since."""
+        return Identity.of(self.config(), self.path / CONFIG)
+
+    def document(self, name: str, *, users: bool = False) -> dict[str, Any]:
+        """A document of the run; sealed, if the run's settings are, unless it may be the user's own."""
+        sealed = (self.path / CONFIG).exists() and self.identity() is not None
+        return read_document(self.path / name, users=users, sealed=sealed and not users)
+
+    def newest(self) -> dict[str, Any] | None:
+        """The state to go on from: of this very run, and the newest that was saved."""
+        if not (self.path / CONFIG).exists():
+            return self.checkpoints.newest()
+        name = self.pointer().get("checkpoint")
+        found = [path.name for path in self.checkpoints.paths()]
+        if name is not None and not self.checkpoints.was_damaged(name) and not any(own >= name for own in found):
+            there = f"the newest there is {found[-1]!r}, older than the log" if found else "there is none"
+            note = f"the checkpoint {name!r} was saved in {str(self.checkpoints.folder)!r}, but {there}"
+            if not self.force:
+                raise FileError(f"{note}; put it back, or use force to go on from what there is")
+            warnings.warn(f"{note}: going on from what there is", BayeswellWarning, stacklevel=2)
+        return self.checkpoints.newest(self.identity())
+
+    def pointer(self) -> dict[str, Any]:
+        """What ``newest.json`` says; nothing before the first checkpoint."""
+        return self.document(NEWEST) if (self.path / NEWEST).exists() else {}
+
+    def save(self, member: int, step: int, state: dict[str, Any], log: Mapping[str, Any]) -> None:
+        """Write a checkpoint, and then that it is the newest; ``log`` says how far the log was."""
+        owner = None if self._identity is None else self._identity.owner()
+        name = self.checkpoints.save(member, step, state, owner)
+        write_document(self.path / NEWEST, {"checkpoint": name, "log": dict(log)})
+
+    def epochs(self) -> list[dict[str, Any]]:
+        """The lines of the log; refused if it is not all that was written when the newest checkpoint was."""
+        log = self.pointer().get("log") or {}
+        return read_lines(self.path / METRICS, log.get("size", 0), log.get("seal"))
+
     def result(self) -> dict[str, Any] | None:
-        """What came out, if the run is finished."""
-        return read_document(self.path / RESULT) if (self.path / RESULT).exists() else None
+        """What came out, if the run is finished. An empty file is none: a disk that was full has left it."""
+        path = self.path / RESULT
+        if not path.exists() or path.stat().st_size == 0:
+            return None
+        try:
+            record = self.document(RESULT)
+        except SealMissing as error:
+            warnings.warn(f"{error}: it is taken for none", BayeswellWarning, stacklevel=2)
+            return None
+        return {key: value for key, value in record.items() if key != FILES}
 
     def write_result(self, record: Mapping[str, JSON]) -> None:
-        """Say that the run is finished, and what came out."""
-        write_document(self.path / RESULT, record)
+        """Say that the run is finished, and what came out: of which settings, in which model and which other files."""
+        write_document(self.path / RESULT, {**record, FILES: self._fingerprints()})
+
+    def _fingerprints(self) -> dict[str, JSON]:
+        """SHA-256 of the settings, and of the files that a result goes with; the same for the same run."""
+        names = (f"{MODEL}/{MANIFEST}", "data.json")
+        found = {name: self.path / name for name in names if (self.path / name).is_file()}
+        files = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in found.items()}
+        settings = settings_sha256(self.config()) if (self.path / CONFIG).exists() else None
+        return {"settings": settings, **files}
+
+    def swapped(self) -> list[str]:
+        """Which of the files that the result goes with are not those that it was written with."""
+        if self.result() is None:
+            return []
+        said = self.document(RESULT).get(FILES) or {}
+        now = self._fingerprints()
+        return [name for name, value in said.items() if now.get(name) != value]
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -158,17 +247,17 @@ class MetricsLog(Callback):
     """One line for each epoch in ``metrics.jsonl``; a run that goes on first cuts off what it will write again."""
 
     def __init__(self, folder: RunFolder) -> None:
-        self.log = LineLog(folder.path / METRICS)
+        self.log, self.force = LineLog(folder.path / METRICS), folder.force
 
     def after_epoch(self, run: Run, record: EpochRecord) -> None:
         if run.engine.rank == 0:
             self.log.append({"member": run.member, "epoch": record.epoch, "step": run.step, **record.values()})
 
     def state_dict(self) -> dict[str, Any]:
-        return {"size": self.log.size}
+        return {"size": self.log.size, "seal": self.log.link}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.log.cut(state["size"])
+        self.log.cut(state["size"], state.get("seal"), force=self.force)
 
 
 class Checkpointer(Callback):
@@ -220,6 +309,7 @@ class Checkpointer(Callback):
         """Write a checkpoint of this moment; every rank must call it."""
         state = run.state_dict()
         if run.engine.rank == 0:
-            self.folder.checkpoints.save(run.member, run.step + run.epoch, {"run": state, "finished": self.finished})
+            log = next((own for name, own in state["callbacks"].items() if name.startswith("MetricsLog ")), {})
+            self.folder.save(run.member, run.step + run.epoch, {"run": state, "finished": self.finished}, log)
         self.saved_at = time.monotonic()
         run.engine.wait()
