@@ -74,6 +74,7 @@ def build(folder: Path = FOLDER) -> list[Path]:
                 print(f"bayeswell: {note}: it will compute by torch's operations alone", file=sys.stderr)
                 return made
             if found.returncode == 0:
+                fresh.chmod(0o755)  # whatever the umask: whoever may use the package may read it
                 fresh.replace(target)
                 made.append(target)
                 break

@@ -1,6 +1,7 @@
 """The commands put together, and what every one of them does when something is wrong.
 
-Exit codes: 0 done; 1 a run failed; 2 bad input or usage; 128 + number after a signal (130 SIGINT, 143 SIGTERM).
+Exit codes: 0 done; 1 a run failed; 2 bad input or usage; 128 + number after a signal (129 SIGHUP, 130 SIGINT, 143
+SIGTERM).
 Faults are one line on stderr, warnings too; ``--debug`` shows the traceback.
 """
 
@@ -25,8 +26,10 @@ from .models import models
 from .parts import parts
 from .report import report
 from .screen import one_line
+from .streams import use_lasting_streams
 from .sweep import sweep
 from .train import resume, train
+from .verify import verify
 
 DEBUG = "--debug"
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
@@ -43,7 +46,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 # A new command has its place here, which is its place in the help.
-COMMANDS = (train, resume, evaluate, predict, fidelity, compare, report, sweep, lr_range, methods, parts, models, data)
+COMMANDS = (train, resume, evaluate, predict, fidelity, compare, report, sweep, lr_range, methods, parts, models, data,
+            verify)
 for one in COMMANDS:
     app.command(one.name, help=one.help, epilog="\n".join(one.examples))(one.function)
 
@@ -66,6 +70,7 @@ def everything(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
+    use_lasting_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = DEBUG in given
     command = typer.main.get_command(app)

@@ -11,7 +11,7 @@ import typer
 from ..experiments.schema import SETTINGS
 from .command import command, with_settings
 from .options import Json, with_choice
-from .screen import counted, show_json, show_scores
+from .screen import counted, one_line, show_json, show_scores
 
 RunFolder = Annotated[
     Path,
@@ -99,12 +99,13 @@ def predict(
         shown = [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
         show_json({"run": str(run), "examples": len(shown), "draws": found.draws, "predictions": shown})
     elif out is not None:
-        typer.echo(f"{counted(len(rows) - 1, 'prediction')} ({', '.join(rows[0])}) in {out}")
+        typer.echo(one_line(f"{counted(len(rows) - 1, 'prediction')} ({', '.join(rows[0])}) in {out}"))
     else:
         import csv
         import sys
 
-        csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
+        shown = [[one_line(cell) for cell in row] for row in rows] if sys.stdout.isatty() else rows
+        csv.writer(sys.stdout, lineterminator="\n").writerows(shown)
 
 
 def _said(given: Mapping[str, Any], *names: str) -> dict[str, Any]:

@@ -22,8 +22,10 @@ _WIDE = 240
 
 
 def one_line(text: str) -> str:
-    """A message without line breaks and control characters, whatever came in from a file."""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    """A message without line breaks, in which control characters are shown, whatever came in from a file."""
+    plain = (letter.isprintable() or letter.isspace() for letter in text)
+    shown = (a if kept else a.encode("unicode_escape").decode("ascii") for a, kept in zip(text, plain, strict=True))
+    return " ".join("".join(shown).split())
 
 
 def counted(count: int, thing: str) -> str:
@@ -135,7 +137,7 @@ def show_result(record: Mapping[str, Any], where: str) -> None:
     if record["stopped"]:
         lines.append(f"stopped early: {record['stopped']}")
     lines += [f"not to be trusted: {line}" for line in (record.get("trust") or {}).get("warnings", ())]
-    typer.echo("\n".join([*lines, f"in {where}"]))
+    typer.echo("\n".join(one_line(line) for line in [*lines, f"in {where}"]))
 
 
 def _cost(cost: Mapping[str, Any]) -> str:

@@ -115,6 +115,8 @@ def resume(
 ) -> None:
     """Go on with a run that was stopped."""
     from ..experiments import experiment_of, finished_result, resume_run
+    from ..experiments.paths import run_config
+    from ..training.identity import threads_of
 
     begun = experiment_of(run)  # first of all: is there a run?
     done = finished_result(run) if epochs in (None, begun.epochs) else None
@@ -123,7 +125,7 @@ def resume(
             typer.echo(f"the run in {run} is finished; there is nothing left to do")
         _show(done, run, json)
         return
-    use_threads(threads)
+    use_threads(threads or threads_of(run_config(run)))
     record = resume_run(
         run, epochs=epochs, force=force, checkpoint_steps=checkpoint_steps,
         loggers=_loggers(run, csv, tensorboard), progress=not quiet,

@@ -26,3 +26,4 @@ from .running import run as run
 from .schema import SETTINGS as SETTINGS
 from .schema import RunSettings as RunSettings
 from .setting import Setting as Setting
+from .verifying import verify as verify

@@ -15,7 +15,8 @@ from torch import Tensor
 from ..datasets import Data, Scaling, find_data
 from ..datasets.own import Csv
 from ..errors import DataError, FileError
-from ..persistence import read_document, write_document
+from ..persistence import write_document
+from ..training import RunFolder
 from .experiment import Experiment
 
 T = TypeVar("T")
@@ -82,7 +83,7 @@ class DataSpec:
     def read(cls, folder: str | os.PathLike[str]) -> DataSpec:
         """From the folder of a run."""
         path = Path(folder) / NAME
-        record = read_document(path)
+        record = RunFolder(folder).document(NAME)
         try:
             if record["format"] != _FORMAT:
                 raise FileError(f"{str(path)!r}: format {record['format']!r}; this version reads format {_FORMAT}")

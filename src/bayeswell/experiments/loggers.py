@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import FileError
 from ..extras import needs_extra
+from ..persistence import read_lines
 from ..training import Callback, EpochRecord, Run
+from ..training.run_folder import METRICS
 
 
 class Watchers(Callback):
@@ -52,21 +54,26 @@ class Watchers(Callback):
 
 
 class CsvLog(Callback):
-    """One row an epoch in a CSV file; a run that goes on first drops the rows that it will write again."""
+    """One row an epoch in a CSV file, for spreadsheets; a run that goes on first drops the rows that it will write again.
+
+    Beside a ``metrics.jsonl`` it says what that says and is made from it: nothing is ever read from the CSV file.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
     def start(self, run: Run) -> None:
-        rows = self._rows()
+        log = self.path.with_name(METRICS)
+        rows = csv_rows(read_lines(log)) if log.exists() else self._rows()
         kept = [row for row in rows[1:] if _before(row, run)]
-        if rows and len(kept) < len(rows) - 1:
+        if kept:
             self._write("w", [rows[0], *kept])
+        else:
+            self.path.unlink(missing_ok=True)
 
     def after_epoch(self, run: Run, record: EpochRecord) -> None:
         values = {"member": run.member, "epoch": record.epoch, "step": run.step, **record.values()}
-        header = [] if self.path.exists() else [list(values)]
-        self._write("a", [*header, [repr(value) for value in values.values()]])
+        self._write("a", csv_rows([values])[1 if self.path.exists() else 0 :])
 
     def _rows(self) -> list[list[str]]:
         try:
@@ -83,6 +90,11 @@ class CsvLog(Callback):
                 csv.writer(file, lineterminator="\n").writerows(rows)
         except OSError as error:
             raise FileError(f"cannot write {str(self.path)!r}: {error.strerror or error}") from error
+
+
+def csv_rows(lines: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """The rows of a CSV file that says what these lines say, with a heading."""
+    return [list(lines[0]), *([repr(value) for value in line.values()] for line in lines)] if lines else []
 
 
 def _before(row: Sequence[str], run: Run) -> bool:

@@ -91,9 +91,14 @@ def run(
     finally:
         watchers.close()
     seconds = time.perf_counter() - began
-    if traces is not None and _speaks():
-        traces.write(folder)
-    return _finish(experiment, problem, result, run_folder, seconds, watchers.steps) if _speaks() else {}
+    if not _speaks():
+        return {}
+    try:
+        if traces is not None:
+            traces.write(folder)
+        return _finish(experiment, problem, result, run_folder, seconds, watchers.steps)
+    except (BayeswellError, OSError) as error:
+        raise RunFailed(f"{error}; the run is trained, and `resume` finishes it") from error
 
 
 def resume_run(path: AnyPath, *, epochs: int | None = None, **options: Any) -> dict[str, Any]:

@@ -187,8 +187,8 @@ def read_lines(path: str | os.PathLike[str], least: int = 0, link: str | None = 
         raise FileError(f"{str(path)!r} has {len(data)} bytes, but {least} were written; {_RESTORE}")
     if link is not None and _checked_lines(data[:least], path)[1] != link:
         raise FileError(f"{str(path)!r} was altered: it is not the log that was written; {_RESTORE}")
-    records, link = _checked_lines(data, path)
-    if records and not link:
+    records, _, are_sealed = _checked_lines(data, path)
+    if records and not are_sealed:
         try:
             _allow_unsealed(path)
         except ValueError as error:
@@ -196,8 +196,8 @@ def read_lines(path: str | os.PathLike[str], least: int = 0, link: str | None = 
     return records
 
 
-def _checked_lines(data: bytes, path: str | os.PathLike[str]) -> tuple[list[dict[str, Any]], str]:
-    """The records, and the last seal: empty if no line has one. Lines of an earlier version stand above sealed ones."""
+def _checked_lines(data: bytes, path: str | os.PathLike[str]) -> tuple[list[dict[str, Any]], str, bool]:
+    """The records, what the next line would stand on, and whether any is sealed: those above are an earlier version's."""
     *lines, rest = data.split(b"\n")
     records, link, unsealed, begun = [], "", 0, False
     for number, line in enumerate(lines, 1):
@@ -217,4 +217,4 @@ def _checked_lines(data: bytes, path: str | os.PathLike[str]) -> tuple[list[dict
         unsealed += 0 if begun else len(line) + 1
     if not is_torn(rest):
         raise FileError(f"{str(path)!r}, line {len(lines) + 1}: it was altered behind its seal; {_RESTORE}")
-    return records, link
+    return records, link if begun else first_link(data[:unsealed]), begun

@@ -13,8 +13,8 @@ from ..experiments.comparing import COMPARISON
 from ..experiments.inspection import INSPECTION, inspection_of
 from ..experiments.paths import path_of
 from ..experiments.run_records import RECORDS
-from ..persistence import read_document, read_lines
-from ..training.run_folder import CONFIG, METRICS, RESULT
+from ..persistence import read_document
+from ..training.run_folder import CONFIG, METRICS, RESULT, RunFolder
 
 
 @dataclass
@@ -170,7 +170,7 @@ def _read_run(place: Path, label: str, inspect: Callable[[Path], Mapping[str, An
     run.result = _document(run, RESULT, "the run is not finished")
     run.records = _document(run, RECORDS) if (place / RECORDS).exists() else {}
     try:
-        run.epochs = read_lines(place / METRICS)
+        run.epochs = RunFolder(place).epochs()
     except FileError as error:
         run.missing.append(_there(place / METRICS, error))
     if run.config and not run.experiment:
@@ -195,7 +195,7 @@ def _inspected(run: RunRecord, inspect: Callable[[Path], Mapping[str, Any]] | No
 def _document(run: RunRecord, name: str, absent: str = "") -> Mapping[str, Any]:
     path = run.path / name
     try:
-        return read_document(path)
+        return read_document(path, users=name == RECORDS)  # a program may have written them
     except FileError as error:
         run.missing.append(_there(path, error) + (f" ({absent})" if absent and not path.exists() else ""))
         return {}

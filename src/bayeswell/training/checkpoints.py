@@ -74,25 +74,14 @@ class Checkpoints:
         refuse_link_out(self.folder)
         found, damaged = self.paths(), []
         for path in reversed(found):
-            if path.is_symlink():
-                raise FileError(
-                    f"the checkpoint {str(path)!r} is a link, to {os.readlink(path)!r}: it is not followed; put the "
-                    "run's own checkpoint back, or remove the link"
-                )
+            _refuse_link(path)
             try:
                 record, state = self._read(path)
             except FileError as error:
                 warnings.warn(f"{error}: an older checkpoint is used, if there is one", BayeswellWarning, stacklevel=2)
                 damaged.append(path)
                 continue
-            named = record.get("name", path.name)
-            if named != path.name:
-                raise FileError(
-                    f"the checkpoint {str(path)!r} was saved as {named!r:.60} and renamed: it is older than it looks; "
-                    "put the run's own checkpoint back"
-                )
-            if identity is not None:
-                identity.require(record.get("run"), path)
+            _require_place(record, path, identity)
             for bad in damaged:
                 _set_aside(bad)
             return state
@@ -101,6 +90,11 @@ class Checkpoints:
                 f"no checkpoint in {str(self.folder)!r} can be used; restore one from a copy, or begin anew"
             )
         return None
+
+    def require(self, path: Path, identity: Identity | None) -> None:
+        """Refuse a checkpoint that is damaged, a link, renamed, or of another run."""
+        _refuse_link(path)
+        _require_place(self._read(path)[0], path, identity)
 
     def was_damaged(self, name: str) -> bool:
         """Whether a checkpoint of this name was found damaged, and set aside."""
@@ -125,6 +119,26 @@ class Checkpoints:
 def _explained(error: OSError, folder: Path) -> FileError:
     note = f"cannot save a checkpoint in {str(folder)!r}: {error if isinstance(error, FileError) else error.strerror}"
     return FileError(f"{note}; the last good one is as it was")
+
+
+def _refuse_link(path: Path) -> None:
+    if path.is_symlink():
+        raise FileError(
+            f"the checkpoint {str(path)!r} is a link, to {os.readlink(path)!r}: it is not followed; put the run's own "
+            "checkpoint back, or remove the link"
+        )
+
+
+def _require_place(record: Mapping[str, Any], path: Path, identity: Identity | None) -> None:
+    """Whether a checkpoint has the name it was saved under, and is of this run."""
+    named = record.get("name", path.name)
+    if named != path.name:
+        raise FileError(
+            f"the checkpoint {str(path)!r} was saved as {named!r:.60} and renamed: it is older than it looks; put the "
+            "run's own checkpoint back"
+        )
+    if identity is not None:
+        identity.require(record.get("run"), path)
 
 
 def _set_aside(path: Path) -> None:

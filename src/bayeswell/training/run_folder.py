@@ -14,7 +14,6 @@ import contextlib
 import hashlib
 import os
 import re
-import signal
 import sys
 import time
 import warnings
@@ -35,7 +34,7 @@ from .checkpoints import Checkpoints
 from .identity import RUN, Identity, changes_of_machine, new_entry, settings_sha256
 from .records import EpochRecord
 from .run import Callback, Run
-from .signals import Interrupted, StopSignals
+from .signals import STOPPING, Interrupted, StopSignals
 
 LOCK, LOCK_SECONDS = ".lock", 10.0
 CONFIG, METRICS, RESULT, MODEL, CHECKPOINTS = "config.json", "metrics.jsonl", "result.json", "model", "checkpoints"
@@ -173,15 +172,23 @@ class RunFolder:
         """The state to go on from: of this very run, and the newest that was saved."""
         if not (self.path / CONFIG).exists():
             return self.checkpoints.newest()
+        try:
+            self.newest_name()
+        except FileError as error:
+            if not self.force:
+                raise
+            warnings.warn(f"{error}: going on from what there is", BayeswellWarning, stacklevel=2)
+        return self.checkpoints.newest(self.identity())
+
+    def newest_name(self) -> str | None:
+        """The name of the newest checkpoint, by ``newest.json``; refused if it is gone and only older ones are there."""
         name = self.pointer().get("checkpoint")
         found = [path.name for path in self.checkpoints.paths()]
         if name is not None and not self.checkpoints.was_damaged(name) and not any(own >= name for own in found):
             there = f"the newest there is {found[-1]!r}, older than the log" if found else "there is none"
             note = f"the checkpoint {name!r} was saved in {str(self.checkpoints.folder)!r}, but {there}"
-            if not self.force:
-                raise FileError(f"{note}; put it back, or use force to go on from what there is")
-            warnings.warn(f"{note}: going on from what there is", BayeswellWarning, stacklevel=2)
-        return self.checkpoints.newest(self.identity())
+            raise FileError(f"{note}; put it back, or use force to go on from what there is")
+        return name
 
     def pointer(self) -> dict[str, Any]:
         """What ``newest.json`` says; nothing before the first checkpoint."""
@@ -291,9 +298,8 @@ class Checkpointer(Callback):
         """The signal that came, or 0; it may have reached one rank only."""
         asked = self.signals.received or 0
         if run.engine.ranks > 1:
-            told = torch.tensor([asked == signal.SIGTERM, asked == signal.SIGINT], dtype=torch.float64)
-            terminate, interrupt = (run.engine.summed(told) > 0).tolist()
-            asked = signal.SIGTERM if terminate else signal.SIGINT if interrupt else 0
+            told = run.engine.summed(torch.tensor([asked == number for number in STOPPING], dtype=torch.float64))
+            asked = next((number for number, count in zip(STOPPING, told.tolist(), strict=True) if count), 0)
         return int(asked)
 
     def _leave(self, run: Run, asked: int) -> None:

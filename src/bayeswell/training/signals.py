@@ -11,6 +11,9 @@ from types import FrameType
 
 from ..errors import BayeswellError
 
+STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
+"""The signals after which a run saves its state and ends."""
+
 
 class Interrupted(BayeswellError):
     """A signal ended the run after its state was saved; ``exit_code`` is 128 + the signal's number."""
@@ -35,12 +38,16 @@ class StopSignals:
 
 @contextmanager
 def watched_signals(wanted: bool = True) -> Iterator[StopSignals]:
-    """Note SIGTERM and SIGINT, if ``wanted``, instead of ending at once; only the main thread can note them."""
+    """Note SIGTERM, SIGINT and SIGHUP, if ``wanted``, instead of ending at once; only the main thread can note them.
+
+    What is ignored stays so: under ``nohup`` a lost terminal ends nothing.
+    """
     signals = StopSignals()
     if not wanted or threading.current_thread() is not threading.main_thread():
         yield signals
         return
-    kept = {number: signal.signal(number, signals.note) for number in (signal.SIGTERM, signal.SIGINT)}
+    noted = [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
+    kept = {number: signal.signal(number, signals.note) for number in noted}
     try:
         yield signals
     finally:

@@ -16,11 +16,11 @@ from typing import Any
 from torch import Tensor
 
 from ...errors import BayeswellError, BayeswellWarning, FileError
-from ...persistence import read_document, write_document
+from ...persistence import write_document
 from ...persistence.manifest import MANIFEST
 from ...plain import plain
 from ...predictive import ClassPrediction, RealPrediction
-from ...training.run_folder import MODEL
+from ...training.run_folder import MODEL, RunFolder
 from ..data_spec import DataSpec
 from ..evaluating import BATCH, load_model
 from ..experiment import experiment_of
@@ -43,7 +43,7 @@ def inspection_of(path: str | os.PathLike[str], *, full: bool = False) -> dict[s
     if not (folder / INSPECTION).exists():
         return None
     try:
-        record = read_document(folder / INSPECTION)
+        record = RunFolder(folder).document(INSPECTION)
         stamp = _stamp(folder)
     except FileError:
         return None
