@@ -105,6 +105,7 @@ def reader_of(root: Path, file: Path) -> tuple[str, Reader] | None:
         "metrics.jsonl": lambda: RunFolder(place).epochs(),
         "data.json": lambda: DataSpec.read(place),
         "result.json": lambda: finished_result(place),
+        "seals.json": lambda: finished_result(place),
         "inspection.json": lambda: inspection_of(place),
         "records.json": lambda: read_document(file, users=True),
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from bayeswell.experiments import Experiment, inspect_run, inspection_of, load_p
 from bayeswell.experiments.inspection import INSPECTION
 from bayeswell.experiments.inspection.examples import _pixels
 from bayeswell.experiments.inspection.predictions import _scores
+from bayeswell.persistence import read_document
 
 # A run of seconds does not get far, and says so.
 pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.errors.BayeswellWarning")
@@ -141,7 +141,7 @@ def test_very_many_scores_keep_their_number_and_mean() -> None:
 def test_it_is_done_once(inspected: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, _, record, _ = inspected
     assert (folder / INSPECTION).stat().st_size < 1e6
-    assert json.loads((folder / INSPECTION).read_text()) == record
+    assert read_document(folder / INSPECTION) == record
     monkeypatch.setattr("bayeswell.experiments.inspection.run._look", lambda *_: pytest.fail("measured again"))
     assert inspect_run(folder) == record
     assert inspection_of(folder, full=True) is None

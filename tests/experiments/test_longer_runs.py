@@ -9,6 +9,7 @@ import pytest
 
 import bayeswell as bw
 from bayeswell.experiments import Experiment, resume_run, run
+from bayeswell.persistence import read_document
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.BayeswellWarning")
 
@@ -25,8 +26,11 @@ def test_a_longer_run_is_the_same_as_one_begun_so(method: str, tmp_path: Path) -
     longer = resume_run(tmp_path / "first", epochs=5, progress=False)
     wanted = run(wine(5, method, **changes), tmp_path / "wanted", progress=False)
     assert {**longer, "time": 0} == {**wanted, "time": 0}
-    for name in ("metrics.jsonl", "config.json", "model/tensors.safetensors"):
+    for name in ("metrics.jsonl", "model/tensors.safetensors"):
         assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "wanted" / name).read_bytes(), name
+    configs = [read_document(tmp_path / name / "config.json") for name in ("first", "wanted")]
+    assert [len(config.pop("run")["earlier"]) for config in configs] == [1, 0]
+    assert configs[0] == configs[1]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert resume_run(tmp_path / "first", progress=False) == longer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import warnings
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from bayeswell.errors import BayeswellError, DataError
 from bayeswell.experiments import Experiment, evaluate, predict_file, run, write_predictions
 from bayeswell.experiments.data_spec import DataSpec
 from bayeswell.experiments.predicting import harmless, picture_files, prediction_rows, read_inputs
+from bayeswell.persistence import read_document, write_document
 from bayeswell.predictive import ClassPrediction, RealPrediction
 from bayeswell.predictive.predictor import load
 
@@ -165,10 +165,10 @@ def test_a_card_comes_back_and_one_without_a_scale_of_pixels_is_that_of_its_data
         DataSpec(name, (1, 8, 8), 10, None, None, Scaling(), ("a",), "y", "\t", 255.0).write(tmp_path)
         spec = DataSpec.read(tmp_path)
         assert (spec.columns, spec.target_name, spec.delimiter, spec.raw_scale) == (("a",), "y", "\t", 255.0)
-        record = json.loads((tmp_path / "data.json").read_text())
+        record = read_document(tmp_path / "data.json")
         for key in ("raw_scale", "delimiter", "target_name"):
             del record[key]
-        (tmp_path / "data.json").write_text(json.dumps(record))
+        write_document(tmp_path / "data.json", record)
         spec = DataSpec.read(tmp_path)
         assert (spec.raw_scale, spec.delimiter, spec.target_name) == (scale, ",", None)
 

@@ -14,9 +14,8 @@ import pytest
 import torch
 
 from bayeswell.errors import BayeswellWarning, FileError, SettingError
-from bayeswell.persistence import LineLog, read_bundle, read_document, read_lines, write_bundle, write_document
+from bayeswell.persistence import LineLog, read_bundle, read_document, read_lines, seals, write_bundle, write_document
 from bayeswell.persistence import documents as documents_module
-from bayeswell.persistence import seals
 
 RECORD = {"format": 1, "name": "digits", "scaling": [0.25, 1e-3], "nested": {"a": None, "b": [True, "é"]}}
 KEY = "0123456789abcdef-of-a-test"

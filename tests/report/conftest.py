@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bayeswell.cli import main
+from bayeswell.persistence import read_document, write_document
 
 VOID = frozenset({"meta", "link", "input", "br", "img", "hr", "path", "use"})
 SMALL = ["--model", "mlp", "--model-set", "hidden=[12]", "--epochs", "3", "--batch-size", "300", "--draws", "6"]
@@ -80,10 +80,11 @@ def run(compared: Path, tmp_path: Path) -> Path:
     """A copy of one run with few pictures, to be spoiled."""
     place = tmp_path / "run"
     shutil.copytree(compared / "bbb-seed0", place)
-    record = json.loads((place / "inspection.json").read_text())
+    record = read_document(place / "inspection.json")
     for name in ("spectra", "std_heat_maps", "loss_plane", "loss_line", "ood_scores", "sharpness", "entropy"):
         del record["records"][name]
     record["records"]["examples"]["examples"] = record["records"]["examples"]["examples"][:2]
-    (place / "inspection.json").write_text(json.dumps(record))
+    write_document(place / "inspection.json", record)
+    (place / "newest.json").unlink()  # it says that there were more lines
     (place / "metrics.jsonl").write_text((place / "metrics.jsonl").read_text().splitlines(keepends=True)[0])
     return place

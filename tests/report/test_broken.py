@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from bayeswell.cli import main
+from bayeswell.persistence import read_document, write_document
 from bayeswell.report import read_runs, render_page
 from bayeswell.report.figures import pictures_of
 from bayeswell.report.summary import tables_of
@@ -33,18 +33,18 @@ def put(name: str, text: str) -> Callable[[Path], None]:
 
 
 def foreign(run: Path) -> None:
-    record = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps({**record, "problem": {}}))
+    record = read_document(run / "config.json")
+    write_document(run / "config.json", {**record, "problem": {}})
 
 
 def odd_image(run: Path) -> None:
-    record = json.loads((run / "inspection.json").read_text())
+    record = read_document(run / "inspection.json")
     record["records"]["examples"]["examples"][0]["image"]["shape"] = [1, 10**9, 10**9]
-    (run / "inspection.json").write_text(json.dumps(record))
+    write_document(run / "inspection.json", record)
 
 
 def odd_records(run: Path) -> None:
-    record = json.loads((run / "inspection.json").read_text())
+    record = read_document(run / "inspection.json")
     record["records"] |= {"spectra": 3, "layers": {"layers": "x"}, "reliability": {"low": [1]}, "entropy": [1, 2]}
     record["records"] |= {
         "examples": {"kind": "classes", "examples": [{"kind": 1}, 7]},
@@ -52,7 +52,7 @@ def odd_records(run: Path) -> None:
         "truncation": [1],
     }
     record["metrics"] |= {"accuracy": "high", "nll": None}
-    (run / "inspection.json").write_text(json.dumps(record))
+    write_document(run / "inspection.json", record)
 
 
 @pytest.mark.parametrize(
@@ -102,12 +102,12 @@ def test_an_inspection_of_another_model_is_not_believed(run: Path, compared: Pat
 
 
 def test_a_comparison_that_names_what_is_not_there(run: Path, compared: Path, tmp_path: Path, parse: Any) -> None:
-    record = json.loads((compared / "comparison.json").read_text())
+    record = read_document(compared / "comparison.json")
     record["rows"][0]["runs"] = ["../../etc", "lost-seed0", 5]
     record["rows"][0]["failed"] = [{"run": "wild-seed0", "error": "it ran away"}, "odd"]
     folder = tmp_path / "copy"
     shutil.copytree(run, folder / "bbb-seed0")
-    (folder / "comparison.json").write_text(json.dumps(record))
+    write_document(folder / "comparison.json", record)
     reading = read_runs([folder])
     assert [run.name for run in reading.runs] == ["bbb-seed0"]
     words = parse(render_page(reading)).words
@@ -136,9 +136,10 @@ def test_one_bad_record_leaves_the_picture_to_the_others(compared: Path, tmp_pat
     for label in ("map", "bbb", "deep-ensemble"):
         shutil.copytree(compared / f"{label}-seed0", tmp_path / "c" / label)
     bad = tmp_path / "c" / "bbb"
-    record = json.loads((bad / "inspection.json").read_text())
+    record = read_document(bad / "inspection.json")
     record["records"] |= {"risk_coverage": {"coverage": [0.5], "risk": "high"}, "loss_line": 7}
-    (bad / "inspection.json").write_text(json.dumps(record))
+    write_document(bad / "inspection.json", record)
+    (bad / "newest.json").unlink()
     (bad / "metrics.jsonl").write_text('{"nll": 1.5}\n')
     (table,) = tables_of(read_runs([tmp_path / "c"]).runs)
     found = pictures_of(table, "t0", most=0)

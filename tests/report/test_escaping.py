@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from bayeswell.persistence import read_document, write_document
 from bayeswell.report import read_runs, render_page
 from bayeswell.report.reading import Reading
+from bayeswell.training import RunFolder
 
 PAYLOADS = (
     "<script>alert(1)</script>",
@@ -44,14 +46,14 @@ def fake_run(folder: Path, source: Path, payload: str) -> Path:
     name = payload.replace("/", "\u2215").replace("\0", "")[:60]
     place = folder / (name if name not in (".", "..") else "dots")
     place.mkdir(parents=True)
-    config = poisoned(json.loads((source / "config.json").read_text()), payload)
+    config = poisoned(read_document(source / "config.json"), payload)
     config["versions"] = {f"torch{payload}": payload}
     config["method"][f"odd{payload}"] = payload
     config["problem"]["experiment"]["method"] = {"name": payload, f"key{payload}": payload}
-    result = poisoned(json.loads((source / "result.json").read_text()), payload)
+    result = poisoned(RunFolder(source).result(), payload)
     result["stopped"] = payload
     result["chains"] = {"r_hat": 1.5, "ess": 3, "chains": payload, "warnings": [payload]}
-    inspection = json.loads((source / "inspection.json").read_text())
+    inspection = read_document(source / "inspection.json")
     records = inspection["records"]
     inspection["class_names"] = [f"{payload} {name}" for name in inspection["class_names"]]
     inspection["columns"] = [payload] * 3
@@ -64,9 +66,10 @@ def fake_run(folder: Path, source: Path, payload: str) -> Path:
         example["kind"] += payload
         example.pop("image", None)
         example["features"] = [payload]
-    for file, record in (("config.json", config), ("result.json", result), ("records.json", {payload: payload})):
-        (place / file).write_text(json.dumps(record))
-    (place / "inspection.json").write_text(json.dumps(inspection))
+    for file, record in (("config.json", config), ("records.json", {payload: payload})):
+        write_document(place / file, record)
+    RunFolder(place).write_result(result)
+    write_document(place / "inspection.json", inspection)
     (place / "metrics.jsonl").write_text(
         json.dumps({"epoch": 0, "nll": 1.0, f"lr.{payload}": 0.1, "kl": payload}) + "\n"
     )
@@ -92,7 +95,7 @@ def require_dead(page: str, clean: Any, parse: Any) -> Any:
 
 
 def read(place: Path) -> Any:
-    own = json.loads((place / "inspection.json").read_text())
+    own = read_document(place / "inspection.json")
     return read_runs([place], lambda _: own)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bayeswell.cli import main
+from bayeswell.persistence import read_document, write_document
 from bayeswell.report import write_report
 
 
@@ -24,9 +25,9 @@ def test_twenty_runs(compared: Path, tmp_path: Path, parse: Any) -> None:
         for name in names:
             place = tmp_path / "twenty" / name
             shutil.copytree(compared / "bbb-seed0", place)
-            config = json.loads((place / "config.json").read_text())
-            (place / "config.json").write_text(json.dumps({**config, "seed": int(name[-1])}))
-    (tmp_path / "twenty" / "comparison.json").write_text(json.dumps({"rows": rows}))
+            config = read_document(place / "config.json")
+            write_document(place / "config.json", {**config, "seed": int(name[-1])})
+    write_document(tmp_path / "twenty" / "comparison.json", {"rows": rows})
     began = time.process_time()
     page = write_report([tmp_path / "twenty"])
     seconds = time.process_time() - began

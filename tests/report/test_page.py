@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from bayeswell.cli import main
+from bayeswell.persistence import read_document, write_document
 from bayeswell.report import read_runs, render_page, write_report
+from bayeswell.training import RunFolder
 
 SECTIONS = ("summary", "runs", "methods", "figures", "examples", "environment", "reproduce")
 
@@ -67,7 +69,7 @@ def test_the_table_has_both_errors_and_marks_the_best(page: str, compared: Path,
     assert "± seeds is the standard error over seeds" in found.words
     assert "± examples is the standard error over test examples" in found.words
     assert re.search(r"±[\d.e-]+ examples", found.words)
-    record = json.loads((compared / "comparison.json").read_text())
+    record = read_document(compared / "comparison.json")
     best = max(row["scores"]["accuracy"]["mean"] for row in record["rows"])
     marked = re.findall(r'<td data-value="([^"]+)" class="best">', page)
     assert any(float(value) == pytest.approx(best, rel=1e-4) for value in marked)
@@ -115,11 +117,11 @@ def test_the_same_folders_give_the_same_bytes(run: Path, tmp_path: Path) -> None
 
 def test_two_seeds_are_one_row(run: Path, tmp_path: Path, parse: Any) -> None:
     shutil.copytree(run, tmp_path / "other")
-    for name in ("config.json", "result.json"):
-        record = json.loads((run / name).read_text())
-        record["seed"] = 1
-        record.get("problem", {}).get("experiment", {})["seed"] = 1
-        (tmp_path / "other" / name).write_text(json.dumps(record))
+    copy = RunFolder(tmp_path / "other")
+    config, result = copy.config(), copy.result()
+    config["problem"]["experiment"]["seed"] = 1
+    write_document(tmp_path / "other" / "config.json", {**config, "seed": 1})
+    copy.write_result({**result, "seed": 1})
     page = render_page(read_runs([run, tmp_path / "other"]))
     words = parse(page).words
     assert "mean of up to 2 seeds" in words

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from bayeswell.cli import main
+from bayeswell.persistence import read_document, write_document
 from bayeswell.report import read_runs, verdict_of
 from bayeswell.report.summary import tables_of
 
@@ -31,12 +31,12 @@ def test_page_and_terminal_say_it(
     shutil.copytree(compared, folder)
     before = closing_of(folder)
     control, other = (folder / f"{name}-seed0" / "inspection.json" for name in ("map", "bbb"))
-    truth, record = (json.loads(path.read_text()) for path in (control, other))
+    truth, record = (read_document(path) for path in (control, other))
     record["metrics"]["nll"] = truth["metrics"]["nll"] - 0.5
     record["by_example"]["nll"] = [
         one - 0.5 + 0.001 * (-1) ** place for place, one in enumerate(truth["by_example"]["nll"])
     ]
-    other.write_text(json.dumps(record))
+    write_document(other, record)
     after = closing_of(folder)
     assert after != before
     assert "The lowest NLL is bbb's" in after

@@ -15,6 +15,7 @@ from torch import nn
 import bayeswell as bw
 
 warnings.simplefilter("ignore")
+warnings.filterwarnings("always", "rank . has been silent", bw.BayeswellWarning)
 torch.set_num_threads(1)
 settings = json.loads(sys.argv[1])
 folder = Path(settings["folder"])
@@ -24,7 +25,7 @@ class Pause(bw.Callback):
     """Tells which process it is, and waits: long enough to be killed."""
 
     def after_step(self, run: bw.Run) -> None:
-        if settings.get("pause") and run.step == 7 and run.engine.rank == 1:
+        if settings.get("pause") and run.step == 7 and run.engine.rank == settings.get("pause_rank", 1):
             folder.with_name(f"{folder.name}.rank{run.engine.rank}").write_text(str(os.getpid()))
             time.sleep(60)
 
@@ -39,7 +40,8 @@ try:
     result = bw.fit(
         net, (x, x[:, :3].argmax(1)), settings["method"], batch_size=9, seed=3, **stopping, rate="constant",
         accumulate=settings.get("accumulate", 1),
-        devices=bw.Devices(accelerator="cpu", devices=settings["ranks"], precision=settings.get("precision", "32")),
+        devices=bw.Devices(accelerator="cpu", devices=settings["ranks"], precision=settings.get("precision", "32"),
+                           timeout=settings.get("timeout", 600.0)),
         stepper={"name": "sgd", "lr": 1.0 if norm else 0.1, "momentum": 0.0}, callbacks=[Pause()],
         folder=bw.RunFolder(folder, resume=True, checkpoint_steps=4),
     )  # fmt: skip

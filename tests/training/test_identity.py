@@ -20,7 +20,7 @@ from bayeswell import native
 from bayeswell.errors import BayeswellWarning, FileError
 from bayeswell.persistence import read_document, write_document
 from bayeswell.training.identity import settings_sha256, threads_of
-from bayeswell.training.run_folder import CONFIG, METRICS, NEWEST, RESULT
+from bayeswell.training.run_folder import CONFIG, METRICS, NEWEST, RESULT, SEALS
 from survival import saved_state
 
 
@@ -67,7 +67,9 @@ def refused(folder: Path, *words: str, **settings: Any) -> None:
     assert everything(folder) == before
 
 
-@pytest.mark.parametrize("other", [{"seed": 4}, {"stepper": {"name": "adam", "lr": 0.02}}, {}], ids=["seed", "lr", "same"])
+@pytest.mark.parametrize(
+    "other", [{"seed": 4}, {"stepper": {"name": "adam", "lr": 0.02}}, {}], ids=["seed", "lr", "same"]
+)
 def test_the_checkpoint_of_another_run_is_refused(other: dict[str, Any], tmp_path: Path) -> None:
     """With its log, which fits it; also that of a second run of the very same settings."""
     fit(tmp_path / "run", cut=9)
@@ -231,15 +233,20 @@ def test_leftovers_of_killed_saves_are_removed_by_the_next_start(tmp_path: Path)
 def test_an_empty_result_is_none_and_a_stripped_one_is_said(tmp_path: Path) -> None:
     fit(tmp_path / "run", cut=9)
     folder = bw.RunFolder(tmp_path / "run")
-    folder.write_result({"test": 1})
-    assert folder.result() == {"test": 1}
+    result = {"test": 1, "draws": 5, "time": 3}
+    folder.write_result(result)
+    assert folder.result() == json.loads((tmp_path / "run" / RESULT).read_text()) == result
     assert folder.swapped() == []
-    (tmp_path / "run" / RESULT).write_bytes(b"")
-    assert folder.result() is None
-    (tmp_path / "run" / RESULT).write_text('{"test": 2}')
+    for emptied in ("", "{}"):
+        (tmp_path / "run" / RESULT).write_text(emptied)
+        assert folder.result() is None
+    (tmp_path / "run" / RESULT).write_text(json.dumps({**result, "draws": 6}))
+    with pytest.raises(FileError, match=r"result\.json' was altered"):
+        folder.result()
+    (tmp_path / "run" / SEALS).unlink()  # as if killed before it was sealed
     with pytest.warns(BayeswellWarning, match=r"result\.json.*no seal"):
         assert folder.result() is None
-    folder.write_result({"test": 1})
+    folder.write_result(result)
     config = folder.config()
     write_document(tmp_path / "run" / CONFIG, {**config, "seed": 4})
     assert folder.swapped() == ["settings"]

@@ -82,6 +82,46 @@ def test_a_rank_that_dies_ends_the_others_and_the_run_goes_on(tmp_path: Path) ->
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == (tmp_path / "whole" / "metrics.jsonl").read_bytes()
 
 
+@pytest.mark.parametrize("stopped", [1, 0])
+def test_a_rank_that_is_stopped_is_named_and_the_others_end(stopped: int, tmp_path: Path) -> None:
+    """Stopped, not dead: nothing breaks, so the other ranks wait; for no longer than they were told to."""
+    process = start(tmp_path / "run", "bbb", 2, pause=True, pause_rank=stopped, timeout=8.0)
+    note = tmp_path / f"run.rank{stopped}"
+    while not note.exists() or not note.read_text():
+        time.sleep(0.1)
+        assert process.poll() is None
+    silent = int(note.read_text())
+    try:
+        os.kill(silent, signal.SIGSTOP)
+        began = time.monotonic()
+        if stopped == 0:  # the process that was started is the one that is silent: the other says so and goes
+            said = read_until(process, "the last checkpoint is as it was")
+        else:
+            code, said = finish(process, 60)
+            assert code == 1
+    finally:
+        os.kill(silent, signal.SIGKILL)
+    assert 7 < time.monotonic() - began < 40
+    assert f"rank {stopped} has been silent for" in said
+    assert f"rank {1 - stopped} waits for it, 8 s at the most" in said
+    assert f"rank {1 - stopped} has lost another rank: rank {stopped} has been silent for" in said
+    if stopped == 0:
+        process.communicate(timeout=20)
+    code, said = finish(start(tmp_path / "run", "bbb", 2))
+    assert code == 0, said
+
+
+def read_until(process: subprocess.Popen[str], words: str) -> str:
+    """What a process and those it started say, up to a line with these words."""
+    assert process.stderr is not None
+    said = ""
+    for line in process.stderr:
+        said += line
+        if words in line:
+            break
+    return said
+
+
 def test_ranks_with_statistics_of_their_own_stop_together(tmp_path: Path) -> None:
     """BatchNorm differs between ranks, so does what each would measure: the first rank's numbers count."""
     process = start(tmp_path / "run", "map", 2, normalised=True)

@@ -46,8 +46,22 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 # A new command has its place here, which is its place in the help.
-COMMANDS = (train, resume, evaluate, predict, fidelity, compare, report, sweep, lr_range, methods, parts, models, data,
-            verify)
+COMMANDS = (
+    train,
+    resume,
+    evaluate,
+    predict,
+    fidelity,
+    compare,
+    report,
+    sweep,
+    lr_range,
+    methods,
+    parts,
+    models,
+    data,
+    verify,
+)
 for one in COMMANDS:
     app.command(one.name, help=one.help, epilog="\n".join(one.examples))(one.function)
 

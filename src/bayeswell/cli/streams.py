@@ -1,8 +1,8 @@
 """What a command prints reaches whoever can see it, and ends nothing where nobody can.
 
-A reader that has gone (a closed pipe, a lost terminal) does not end a run, and is no error of one that is finished. What
-the encoding of a terminal does not know is written in plain letters. Control sequences that came in with names (of
-classes, columns, files) are shown on a terminal, not obeyed: all but colours and the few that progress bars need.
+A reader that has gone (a closed pipe, a lost terminal) does not end a run, and is no error of one that is finished.
+What the encoding of a terminal does not know is written in plain letters. Control sequences that came in with names
+(of classes, columns, files) are shown on a terminal, not obeyed: all but colours and the few that progress bars need.
 """
 
 from __future__ import annotations

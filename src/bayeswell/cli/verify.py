@@ -13,8 +13,8 @@ from .screen import counted, one_line, show_json
 
 VERIFY_HELP = """See whether every file of a run, a comparison or a saved model is as it was written.
 
-Each file that was altered is named, and the exit code is 1. With [bold]BAYESWELL_KEY[/bold] set, what is not signed with
-that key is named too."""
+Each file that was altered is named, and the exit code is 1. With [bold]BAYESWELL_KEY[/bold] set, what is not signed
+with that key is named too."""
 VERIFY_EXAMPLES = (
     "[bold]Examples[/bold]",
     "  bayeswell verify runs/mnist",

@@ -54,7 +54,7 @@ class Watchers(Callback):
 
 
 class CsvLog(Callback):
-    """One row an epoch in a CSV file, for spreadsheets; a run that goes on first drops the rows that it will write again.
+    """One row an epoch in a CSV file, for spreadsheets; a run that goes on first drops rows that it will write again.
 
     Beside a ``metrics.jsonl`` it says what that says and is made from it: nothing is ever read from the CSV file.
     """

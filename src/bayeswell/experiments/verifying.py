@@ -14,7 +14,7 @@ from ..errors import FileError
 from ..persistence import read_bundle, read_document
 from ..persistence.folders import refuse_link_out
 from ..persistence.manifest import MANIFEST
-from ..training.run_folder import CHECKPOINTS, CONFIG, METRICS, MODEL, NEWEST, RESULT, RunFolder
+from ..training.run_folder import CHECKPOINTS, CONFIG, METRICS, MODEL, NEWEST, RESULT, SEALS, RunFolder
 from .comparing import COMPARISON
 from .data_spec import NAME as DATA
 from .loggers import csv_rows
@@ -22,7 +22,7 @@ from .paths import path_of
 from .run_records import RECORDS
 
 CSV, INSPECTION = "metrics.csv", "inspection.json"
-_DOCUMENTS = (CONFIG, NEWEST, DATA, RESULT, INSPECTION)
+_DOCUMENTS = (CONFIG, NEWEST, DATA, SEALS, RESULT, INSPECTION)
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,12 @@ def _verdict(path: Path, look: Callable[[], Any]) -> Verdict:
 
 
 def _document(run: RunFolder, name: str) -> None:
-    run.document(name)
-    swapped = run.swapped() if name == RESULT else []
-    if swapped:
-        raise FileError(f"{str(run.path / name)!r}: it was written with other files than are there: {', '.join(swapped)}")
+    if name != RESULT:
+        run.document(name)
+    elif run.result() is None:
+        raise FileError(f"{str(run.path / name)!r} is empty or has no seal; `resume` makes it again")
+    elif swapped := run.swapped():
+        raise FileError(f"{str(run.path / name)!r} was written with other files than are there: {', '.join(swapped)}")
 
 
 def _model(place: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .bundle import Bundle, read_bundle, write_bundle
 from .contents import JSON
-from .documents import LineLog, read_document, read_lines, write_document, write_whole
+from .documents import LineLog, read_document, read_lines, read_plain, write_document, write_whole
 from .states import pack_state, unpack_state
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "read_bundle",
     "read_document",
     "read_lines",
+    "read_plain",
     "unpack_state",
     "write_bundle",
     "write_document",

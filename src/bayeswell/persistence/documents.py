@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import time
@@ -15,8 +16,18 @@ from ..errors import BayeswellWarning, FileError, SettingError
 from .contents import JSON, decode_record, encode_record
 from .folders import leftovers_of, open_regular, sync_folder, temporary, write_file
 from .seals import (
-    KEY, SEAL, NotSealed, check_seal, first_link, is_torn, looks_sealed, next_link, seal_document, sealed_line,
-    signing_key, split_line,
+    KEY,
+    SEAL,
+    NotSealed,
+    check_seal,
+    first_link,
+    is_torn,
+    looks_sealed,
+    next_link,
+    seal_document,
+    sealed_line,
+    signing_key,
+    split_line,
 )  # fmt: skip
 
 MAX_BYTES = 1 << 28
@@ -26,10 +37,6 @@ _LEFT_SECONDS = 600.0
 """A temporary file that is older is not being written any more."""
 
 _RESTORE = "restore it from a copy"
-
-
-class SealMissing(FileError):
-    """A document without a seal, where all that was written with it has one."""
 
 
 def write_document(path: str | os.PathLike[str], record: Mapping[str, JSON]) -> None:
@@ -94,8 +101,7 @@ def read_document(path: str | os.PathLike[str], *, users: bool = False, sealed: 
             if looks_sealed(record):
                 raise ValueError(f"its seal was altered; {_RESTORE}") from None
             if sealed:
-                note = f"{str(path)!r}: it has no seal, but what was written with it has; {_RESTORE}"
-                raise SealMissing(note) from None
+                raise ValueError(f"it has no seal, but what was written with it has; {_RESTORE}") from None
             _allow_unsealed(path, silently=users)
             return record
     except ValueError as error:
@@ -106,6 +112,15 @@ def read_document(path: str | os.PathLike[str], *, users: bool = False, sealed: 
         raise FileError(f"{str(path)!r}: {error}") from error
     del record[SEAL]
     return record
+
+
+def read_plain(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
+    """The JSON object in a file whose seal lies elsewhere, and the SHA-256 of the file."""
+    data = _read(path)
+    try:
+        return decode_record(data), hashlib.sha256(data).hexdigest()
+    except ValueError as error:
+        raise FileError(f"{str(path)!r}: {error}") from error
 
 
 def _allow_unsealed(path: str | os.PathLike[str], silently: bool = False) -> None:
@@ -197,7 +212,7 @@ def read_lines(path: str | os.PathLike[str], least: int = 0, link: str | None = 
 
 
 def _checked_lines(data: bytes, path: str | os.PathLike[str]) -> tuple[list[dict[str, Any]], str, bool]:
-    """The records, what the next line would stand on, and whether any is sealed: those above are an earlier version's."""
+    """The records, what the next line would stand on, and whether any is sealed: an earlier version wrote those above."""
     *lines, rest = data.split(b"\n")
     records, link, unsealed, begun = [], "", 0, False
     for number, line in enumerate(lines, 1):

@@ -9,8 +9,8 @@ parsed. A digest guards against accidents: whoever can write the file can comput
 ``BAYESWELL_KEY`` set, documents and manifests carry an HMAC-SHA256 (RFC 2104) besides, and are refused without the
 right one: that nobody can make who has not the key.
 
-A line of a log ends with ``"seal": "<digest of the seal before it and of the line>"``: a chain, whose last link stands for
-all lines above it.
+A line of a log ends with ``"seal": "<digest of the seal before it and of the line>"``: a chain, whose last link stands
+for all lines above it.
 """
 
 from __future__ import annotations

@@ -195,6 +195,8 @@ def _inspected(run: RunRecord, inspect: Callable[[Path], Mapping[str, Any]] | No
 def _document(run: RunRecord, name: str, absent: str = "") -> Mapping[str, Any]:
     path = run.path / name
     try:
+        if name == RESULT and path.exists():
+            return RunFolder(run.path).result() or {}
         return read_document(path, users=name == RECORDS)  # a program may have written them
     except FileError as error:
         run.missing.append(_there(path, error) + (f" ({absent})" if absent and not path.exists() else ""))

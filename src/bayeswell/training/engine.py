@@ -8,16 +8,18 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import BayeswellError, RankLostError, SettingError, nearest, require_count
+from ..errors import BayeswellError, RankLostError, SettingError, nearest, require_count, require_positive
 from ..methods import Assembly
 from ..types import Inputs, Progress, Terms
 from .data import Batches
 from .examples import part_of
+from .heartbeats import Heartbeats, open_store
 
 PRECISIONS = ("32", "bf16-mixed", "16-mixed")
 STRATEGIES = ("auto", "ddp")
@@ -32,16 +34,19 @@ class Devices:
     ``accelerator`` "auto" takes CUDA if there is any, else the CPU. With more than one device each step's batch is
     shared out among the ranks (DDP), which start as processes of the same script. ``precision`` "32" computes in the
     network's own dtype; the mixed ones keep the posterior in it and multiply in the lower one. FSDP shards single
-    parameters, but a posterior here is one flat vector that is read as a whole: it is not offered.
+    parameters, but a posterior here is one flat vector that is read as a whole: it is not offered. ``timeout`` is how
+    many seconds ranks wait for one that does not answer before they end.
     """
 
     accelerator: str = "auto"
     devices: int = 1
     strategy: str = "auto"
     precision: str = "32"
+    timeout: float = 600.0
 
     def __post_init__(self) -> None:
         require_count("devices", "devices", self.devices)
+        require_positive("devices", "timeout", self.timeout)
         for setting, allowed in (("accelerator", ACCELERATORS), ("strategy", STRATEGIES), ("precision", PRECISIONS)):
             value = getattr(self, setting)
             if value not in allowed:
@@ -54,6 +59,7 @@ class Engine:
     def __init__(self, devices: Devices) -> None:
         # Imported here: it takes most of a second, and who only predicts does not need it.
         from lightning_fabric import Fabric
+        from lightning_fabric.strategies import DDPStrategy
 
         class OwnFabric(Fabric):
             @staticmethod
@@ -68,7 +74,10 @@ class Engine:
         if accelerator == "auto":
             accelerator = "cuda" if torch.cuda.is_available() else "cpu"
         # A strategy is left to Fabric unless it is asked for; one device needs none.
-        strategy = "ddp" if devices.devices > 1 and devices.strategy == "auto" else devices.strategy
+        self.timeout = devices.timeout
+        strategy: Any = "auto"
+        if devices.devices > 1 or devices.strategy != "auto":
+            strategy = DDPStrategy(timeout=timedelta(seconds=devices.timeout))
         if devices.precision == "16-mixed" and accelerator == "cpu":
             raise SettingError("devices: precision = '16-mixed' needs an accelerator; on a CPU use 'bf16-mixed'")
         precision = "32-true" if devices.precision == "32" else devices.precision
@@ -167,15 +176,22 @@ class Engine:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Say what has happened if another rank is gone: its peers learn it from a broken connection."""
+        """Say what has happened if another rank is gone: its peers learn it from a broken connection, or by waiting."""
+        if self.ranks == 1:
+            yield
+            return
+        store = open_store(self.rank, self.fabric.broadcast)
+        heartbeats = Heartbeats(self.rank, self.ranks, store, self.timeout)
         try:
             yield
         except RuntimeError as error:
             text = " ".join(str(error).split())
-            if self.ranks == 1 or isinstance(error, BayeswellError) or not _BROKEN.search(text):
+            if isinstance(error, BayeswellError) or not _BROKEN.search(text):
                 raise
-            note = f"rank {self.rank} has lost another rank ({text:.150})"
+            note = f"rank {self.rank} has lost another rank: {heartbeats.described()} ({text:.150})"
             raise RankLostError(f"{note}; the last checkpoint is as it was: start again to go on from it") from error
+        finally:
+            heartbeats.stop()
 
     def wait(self) -> None:
         """Until every rank is here."""

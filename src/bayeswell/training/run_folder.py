@@ -6,6 +6,7 @@
 ``newest.json``    which checkpoint is the newest, and how far the log was then: no older one is taken for it
 ``model/``         the trained model
 ``result.json``    what came out
+``seals.json``     its fingerprint, and those of the settings, the model and the data it goes with
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from typing import Any
 import torch
 
 from ..errors import BayeswellWarning, FileError, SettingError
-from ..persistence import JSON, LineLog, read_document, read_lines, write_document
-from ..persistence.documents import SealMissing
+from ..persistence import JSON, LineLog, read_document, read_lines, read_plain, write_document, write_whole
+from ..persistence.contents import encode_record
 from ..persistence.folders import remove_leftovers
 from ..persistence.locks import Lease, try_lock
 from ..persistence.manifest import MANIFEST
@@ -39,8 +40,9 @@ from .signals import STOPPING, Interrupted, StopSignals
 LOCK, LOCK_SECONDS = ".lock", 10.0
 CONFIG, METRICS, RESULT, MODEL, CHECKPOINTS = "config.json", "metrics.jsonl", "result.json", "model", "checkpoints"
 NEWEST = "newest.json"
-FILES = "files"
-"""The entry of ``result.json`` that says what it goes with."""
+SEALS = "seals.json"
+_EMPTIED = 3
+"""A result with fewer entries says nothing."""
 
 
 _EPOCHS = re.compile(r"(problem\.experiment\.)?epochs was ")
@@ -121,7 +123,9 @@ class RunFolder:
         entry = new_entry(adopted=True) if own is None else own
         machine = changes_of_machine({RUN: entry})
         if machine:
-            note = f"the run in {str(self.path)!r} goes on otherwise: {machine}; it will not end bit for bit as it would"
+            note = (
+                f"the run in {str(self.path)!r} goes on otherwise: {machine}; it will not end bit for bit as it would"
+            )
             warnings.warn(f"{note} have", BayeswellWarning, stacklevel=5)
         if changes:
             entry["earlier"] = [*entry["earlier"], settings_sha256(config)]
@@ -206,23 +210,32 @@ class RunFolder:
         return read_lines(self.path / METRICS, log.get("size", 0), log.get("seal"))
 
     def result(self) -> dict[str, Any] | None:
-        """What came out, if the run is finished. An empty file is none: a disk that was full has left it."""
+        """What came out, if the run is finished. One that was emptied is none: it can be measured again."""
         path = self.path / RESULT
         if not path.exists() or path.stat().st_size == 0:
             return None
-        try:
-            record = self.document(RESULT)
-        except SealMissing as error:
-            warnings.warn(f"{error}: it is taken for none", BayeswellWarning, stacklevel=2)
+        if not (self.path / SEALS).exists():
+            record = read_document(path)  # with a word: an earlier version wrote it, or a kill came in between
+            return None if (self.path / CONFIG).exists() and self.identity() is not None else record
+        wanted = self.document(SEALS).get(RESULT)
+        record, digest = read_plain(path)
+        if digest == wanted:
+            return record
+        if len(record) < _EMPTIED:
             return None
-        return {key: value for key, value in record.items() if key != FILES}
+        raise FileError(f"{str(path)!r} was altered (SHA-256 differs); restore it, or remove it to have it made again")
 
     def write_result(self, record: Mapping[str, JSON]) -> None:
-        """Say that the run is finished, and what came out: of which settings, in which model and which other files."""
-        write_document(self.path / RESULT, {**record, FILES: self._fingerprints()})
+        """Say that the run is finished, and what came out; then seal it, with the files that it goes with.
+
+        The result is a document whose seal lies beside it: it is the same for the same run, but for its time.
+        """
+        data = encode_record(record)
+        write_whole(self.path / RESULT, data)
+        write_document(self.path / SEALS, {RESULT: hashlib.sha256(data).hexdigest(), **self._fingerprints()})
 
     def _fingerprints(self) -> dict[str, JSON]:
-        """SHA-256 of the settings, and of the files that a result goes with; the same for the same run."""
+        """SHA-256 of the settings, and of the files that a result goes with."""
         names = (f"{MODEL}/{MANIFEST}", "data.json")
         found = {name: self.path / name for name in names if (self.path / name).is_file()}
         files = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in found.items()}
@@ -231,10 +244,10 @@ class RunFolder:
 
     def swapped(self) -> list[str]:
         """Which of the files that the result goes with are not those that it was written with."""
-        if self.result() is None:
+        if not (self.path / SEALS).exists() or self.result() is None:
             return []
-        said = self.document(RESULT).get(FILES) or {}
         now = self._fingerprints()
+        said = {name: value for name, value in self.document(SEALS).items() if name != RESULT}
         return [name for name, value in said.items() if now.get(name) != value]
 
 
