@@ -112,7 +112,7 @@ def available() -> bool:
 
 
 def instruction_set() -> str | None:
-    """For which processors the compiled formulas in use are made ("avx512", "avx2", "default"); None if there are none."""
+    """For which processors the compiled formulas in use are made, such as "avx2"; None if there are none."""
     library = _library() if _Switch.on else None
     return None if library is None else Path(library._name).stem.removeprefix("kernels-")
 

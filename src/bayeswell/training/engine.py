@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import distributed_c10d
 
 from ..errors import BayeswellError, RankLostError, SettingError, nearest, require_count, require_positive
 from ..methods import Assembly
@@ -24,7 +25,10 @@ from .heartbeats import Heartbeats, open_store
 PRECISIONS = ("32", "bf16-mixed", "16-mixed")
 STRATEGIES = ("auto", "ddp")
 ACCELERATORS = ("auto", "cpu", "cuda", "mps")
-_BROKEN = re.compile("(?i)connection|peer|socket|timed out|nccl|gloo")
+_START_SECONDS = 300.0
+"""How long ranks wait for one that is still starting, at least."""
+_BROKEN = re.compile("(?i)connection|peer|socket|timed out|timeout|nccl|gloo")
+_WAITED = re.compile("(?i)timed out|timeout")
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class Engine:
         self.timeout = devices.timeout
         strategy: Any = "auto"
         if devices.devices > 1 or devices.strategy != "auto":
-            strategy = DDPStrategy(timeout=timedelta(seconds=devices.timeout))
+            strategy = DDPStrategy(timeout=timedelta(seconds=max(devices.timeout, _START_SECONDS)))
         if devices.precision == "16-mixed" and accelerator == "cpu":
             raise SettingError("devices: precision = '16-mixed' needs an accelerator; on a CPU use 'bf16-mixed'")
         precision = "32-true" if devices.precision == "32" else devices.precision
@@ -89,6 +93,8 @@ class Engine:
                 precision=precision,  # type: ignore[arg-type]
             )
             self.fabric.launch()
+            if self.ranks > 1 and devices.timeout < _START_SECONDS:
+                distributed_c10d._set_pg_timeout(timedelta(seconds=devices.timeout))
         except (RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise SettingError(f"devices: {devices.devices} x {accelerator} cannot be used here ({reason})") from error
@@ -188,7 +194,8 @@ class Engine:
             text = " ".join(str(error).split())
             if isinstance(error, BayeswellError) or not _BROKEN.search(text):
                 raise
-            note = f"rank {self.rank} has lost another rank: {heartbeats.described()} ({text:.150})"
+            which = heartbeats.described() if _WAITED.search(text) else "it has gone"
+            note = f"rank {self.rank} has lost another rank: {which} ({text:.150})"
             raise RankLostError(f"{note}; the last checkpoint is as it was: start again to go on from it") from error
         finally:
             heartbeats.stop()

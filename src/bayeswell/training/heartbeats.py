@@ -1,8 +1,8 @@
 """Which rank of a run on several is silent, and for how long.
 
-A rank that has died breaks its connections, and the others learn it at once. One that is stopped, swapped out or behind a
-cut cable breaks nothing: the others wait. So each rank counts aloud once a second, in a thread of its own, which a busy
-rank does too and a stopped one does not; the others look whether the numbers go up.
+A rank that has died breaks its connections, and the others learn it at once. One that is stopped, swapped out or behind
+a cut cable breaks nothing: the others wait. So each rank counts aloud once a second, in a thread of its own, which a
+busy rank does too and a stopped one does not; the others look whether the numbers go up.
 """
 
 from __future__ import annotations

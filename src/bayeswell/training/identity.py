@@ -1,8 +1,8 @@
 """Whose a checkpoint is, and on what it was computed: so that a run goes on from its own state alone.
 
-``config.json`` has the settings, and beside them ``run``: an id made when the run began, what it computes with (threads,
-compiled formulas, instruction set), and the fingerprints of settings it had earlier, if it was made longer or forced to
-go on otherwise. Each checkpoint carries the id and the fingerprint of the settings it was saved under.
+``config.json`` has the settings, and beside them ``run``: an id made when the run began, what it computes with
+(threads, compiled formulas, instruction set), and the fingerprints of settings it had earlier, if it was made longer or
+forced to go on otherwise. Each checkpoint carries the id and the fingerprint of the settings it was saved under.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Identity:
             raise FileError(f"the checkpoint {str(path)!r} {whose}, but the run here is {self.id!r}; {remedy}")
         if found.get("settings") not in (self.settings, *self.earlier):
             raise FileError(
-                f"the checkpoint {str(path)!r} was saved under other settings (SHA-256 {found.get('settings')!r:.20}...) "
-                f"than the run here has ({self.settings:.16}...); {remedy}"
+                f"the checkpoint {str(path)!r} was saved under other settings (SHA-256 {found.get('settings')!r:.17}..)"
+                f" than the run here has ({self.settings:.16}...); {remedy}"
             )
 
 

@@ -185,7 +185,7 @@ class RunFolder:
         return self.checkpoints.newest(self.identity())
 
     def newest_name(self) -> str | None:
-        """The name of the newest checkpoint, by ``newest.json``; refused if it is gone and only older ones are there."""
+        """The newest checkpoint by ``newest.json``; refused if it is gone, and older ones at most are there."""
         name = self.pointer().get("checkpoint")
         found = [path.name for path in self.checkpoints.paths()]
         if name is not None and not self.checkpoints.was_damaged(name) and not any(own >= name for own in found):
