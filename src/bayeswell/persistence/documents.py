@@ -212,7 +212,7 @@ def read_lines(path: str | os.PathLike[str], least: int = 0, link: str | None = 
 
 
 def _checked_lines(data: bytes, path: str | os.PathLike[str]) -> tuple[list[dict[str, Any]], str, bool]:
-    """The records, what the next line would stand on, and whether any is sealed: an earlier version wrote the others."""
+    """The records, what a next line would stand on, and whether any is sealed: an earlier version wrote the others."""
     *lines, rest = data.split(b"\n")
     records, link, unsealed, begun = [], "", 0, False
     for number, line in enumerate(lines, 1):

@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.distributed import distributed_c10d
 
 from ..errors import BayeswellError, RankLostError, SettingError, nearest, require_count, require_positive
 from ..methods import Assembly
@@ -94,7 +93,7 @@ class Engine:
             )
             self.fabric.launch()
             if self.ranks > 1 and devices.timeout < _START_SECONDS:
-                distributed_c10d._set_pg_timeout(timedelta(seconds=devices.timeout))
+                torch.distributed.distributed_c10d._set_pg_timeout(timedelta(seconds=devices.timeout))
         except (RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise SettingError(f"devices: {devices.devices} x {accelerator} cannot be used here ({reason})") from error

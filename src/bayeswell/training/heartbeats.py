@@ -12,11 +12,12 @@ import threading
 import time
 import warnings
 from datetime import timedelta
-from typing import Any
-
-from torch.distributed import TCPStore
+from typing import TYPE_CHECKING, Any
 
 from ..errors import BayeswellWarning
+
+if TYPE_CHECKING:
+    from torch.distributed import TCPStore
 
 INTERVAL = 1.0
 _ANSWER_SECONDS = 3.0
@@ -100,6 +101,8 @@ class Heartbeats:
 
 def open_store(rank: int, broadcast: Any) -> TCPStore:
     """Where the ranks count: kept by the first one, on a port that is free; ``broadcast`` tells the others which."""
+    from torch.distributed import TCPStore  # which not every build of torch has, and one rank does not need
+
     host = os.environ.get("MASTER_ADDR", "127.0.0.1")
     patience = timedelta(seconds=_ANSWER_SECONDS)
     own = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=patience) if rank == 0 else None
