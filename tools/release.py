@@ -71,18 +71,17 @@ def bill(package: str = PACKAGE, extras: tuple[str, ...] = EXTRAS) -> dict[str, 
 
 
 def _component(name: str, distribution: metadata.Distribution) -> dict[str, Any]:
-    about = distribution.metadata
+    about = distribution.metadata.json
     version = distribution.version
     reference = f"pkg:pypi/{name}@{version}"
     component: dict[str, Any] = {
         "type": "library", "bom-ref": reference, "name": name, "version": version, "purl": reference,
     }  # fmt: skip
-    licence = about.get("License-Expression") or _classified(about.get_all("Classifier") or ()) or about.get("License")
+    licence = about.get("license_expression") or _classified(about.get("classifier", [])) or about.get("license")
     if licence:
-        component["licenses"] = [{"license": {"name": re.sub(r"\s+", " ", licence).strip()[:100]}}]
-    home = about.get("Home-page") or next(
-        (url.split(",", 1)[1].strip() for url in about.get_all("Project-URL") or ()), ""
-    )
+        component["licenses"] = [{"license": {"name": re.sub(r"\s+", " ", str(licence)).strip()[:100]}}]
+    homes = [about.get("home_page"), *(url.split(",", 1)[1].strip() for url in about.get("project_url", []))]
+    home = next(filter(None, homes), "")
     if home:
         component["externalReferences"] = [{"type": "website", "url": home}]
     return component

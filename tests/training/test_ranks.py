@@ -82,10 +82,11 @@ def test_a_rank_that_dies_ends_the_others_and_the_run_goes_on(tmp_path: Path) ->
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == (tmp_path / "whole" / "metrics.jsonl").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stopped", [1, 0])
 def test_a_rank_that_is_stopped_is_named_and_the_others_end(stopped: int, tmp_path: Path) -> None:
     """Stopped, not dead: nothing breaks, so the other ranks wait; for no longer than they were told to."""
-    process = start(tmp_path / "run", "bbb", 2, pause=True, pause_rank=stopped, timeout=8.0)
+    process = start(tmp_path / "run", "bbb", 2, pause=True, pause_rank=stopped, timeout=10.0)
     note = tmp_path / f"run.rank{stopped}"
     while not note.exists() or not note.read_text():
         time.sleep(0.1)
@@ -94,21 +95,16 @@ def test_a_rank_that_is_stopped_is_named_and_the_others_end(stopped: int, tmp_pa
     try:
         os.kill(silent, signal.SIGSTOP)
         began = time.monotonic()
-        if stopped == 0:  # the process that was started is the one that is silent: the other says so and goes
-            said = read_until(process, "the last checkpoint is as it was")
-        else:
-            code, said = finish(process, 60)
-            assert code == 1
+        said = read_until(process, "the last checkpoint is as it was")
+        if stopped == 1:  # else the process that was started is the one that is stopped
+            assert process.wait(60) == 1
     finally:
         os.kill(silent, signal.SIGKILL)
-    assert 7 < time.monotonic() - began < 40
+    assert 8 < time.monotonic() - began < 60
     assert f"rank {stopped} has been silent for" in said
-    assert f"rank {1 - stopped} waits for it, 8 s at the most" in said
+    assert f"rank {1 - stopped} waits for it, 10 s at the most" in said
     assert f"rank {1 - stopped} has lost another rank: rank {stopped} has been silent for" in said
-    if stopped == 0:
-        process.communicate(timeout=20)
-    code, said = finish(start(tmp_path / "run", "bbb", 2))
-    assert code == 0, said
+    process.communicate(timeout=60)
 
 
 def read_until(process: subprocess.Popen[str], words: str) -> str:

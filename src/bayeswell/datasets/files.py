@@ -49,13 +49,19 @@ def data_folders(folder: str | os.PathLike[str] | None = None) -> list[Path]:
     """The folders that are searched, in order; downloads go to the first."""
     if folder is not None:
         return [Path(folder)]
-    named = [Path(entry).expanduser() for entry in os.environ.get("BAYESWELL_DATA", "").split(os.pathsep) if entry]
+    named = [
+        Path(os.path.expanduser(entry)) for entry in os.environ.get("BAYESWELL_DATA", "").split(os.pathsep) if entry
+    ]
     return named or [cache_folder()]
 
 
 def cache_folder() -> Path:
     """The user's cache folder for bayeswell: the one that ``pooch.os_cache("bayeswell")`` names, without pooch."""
-    home = Path.home()
+    try:
+        home = Path.home()
+    except RuntimeError:  # no HOME, and a user whom the system does not know: in a container, say
+        user = getattr(os, "getuid", lambda: 0)()
+        return Path(tempfile.gettempdir()) / f"bayeswell-{user}"
     if sys.platform == "darwin":
         return home / "Library" / "Caches" / "bayeswell"
     if sys.platform == "win32":

@@ -7,6 +7,7 @@ busy rank does too and a stopped one does not; the others look whether the numbe
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -18,6 +19,11 @@ from ..errors import BayeswellWarning
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore
+
+try:
+    from torch.distributed import DistStoreError
+except ImportError:  # a torch that knows one process only
+    DistStoreError = RuntimeError  # type: ignore[misc, assignment]
 
 INTERVAL = 1.0
 _ANSWER_SECONDS = 3.0
@@ -35,8 +41,10 @@ class Heartbeats:
         self._heard: dict[int, tuple[str, float]] = {other: ("", now) for other in range(ranks) if other != rank}
         self._warned: set[int] = set()
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="bayeswell-heartbeats", daemon=True)
-        self._thread.start()
+        # Two threads: one may be kept waiting by a first rank that is stopped, the other tells of it.
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._beat, self._watch)]
+        for thread in self._threads:
+            thread.start()
 
     def silent(self) -> dict[int, float]:
         """The ranks that have not been heard of lately, with the seconds since."""
@@ -56,33 +64,28 @@ class Heartbeats:
     def stop(self) -> None:
         """Leave; the others do not wait to hear from this rank any more."""
         self._over.set()
-        self._thread.join(2 * _ANSWER_SECONDS)
+        for thread in self._threads:
+            thread.join(2 * INTERVAL)
 
     def _beat(self) -> None:
         count = 0
-        while not self._over.wait(INTERVAL if count else 0):
-            count += 1
-            if not self._say(str(count)):
-                continue
-            for other in self._heard:
-                self._listen(other)
-            self._warn()
-        self._say(_LEFT)
+        # The first rank keeps the numbers; if it is gone nobody is heard any more.
+        with contextlib.suppress(RuntimeError):
+            while not self._over.wait(INTERVAL if count else 0):
+                count += 1
+                self._store.set(str(self.rank), str(count))
+                for other in self._heard:
+                    self._listen(other)
+            self._store.set(str(self.rank), _LEFT)
 
-    def _say(self, text: str) -> bool:
-        try:
-            self._store.set(str(self.rank), text)
-        except RuntimeError:  # the first rank keeps the numbers; if it is gone or stopped nobody is heard
+    def _watch(self) -> None:
+        while not self._over.wait(INTERVAL):
             self._warn()
-            return False
-        return True
 
     def _listen(self, other: int) -> None:
         try:
-            if not self._store.check([str(other)]):
-                return
             said = self._store.get(str(other)).decode()
-        except RuntimeError:
+        except DistStoreError:  # it has not begun yet, or does not answer
             return
         if said != self._heard[other][0]:
             self._heard[other] = (said, time.monotonic())
