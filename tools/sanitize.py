@@ -1,9 +1,9 @@
 """Compile the native formulas with the address and undefined-behaviour sanitizers, and fuzz every one of them.
 
-Sizes around the borders of blocks and chunks, none and many, vectors that begin anywhere within others, NaN, infinities,
-denormals and the largest numbers: with right sizes nothing may be read or written outside, and no operation may be
-undefined. With wrong ones (a tensor cut, lengthened, of another dtype, tables that point elsewhere) nothing may reach
-the compiled code at all.
+Sizes around the borders of blocks and chunks, none and many, vectors that begin anywhere within others, NaN,
+infinities, denormals and the largest numbers: with right sizes nothing may be read or written outside, and no
+operation may be undefined. With wrong ones (a tensor cut, lengthened, of another dtype, tables that point elsewhere)
+nothing may reach the compiled code at all.
 
     python tools/sanitize.py [--seconds 60] [--seed 0]
 
