@@ -1,4 +1,4 @@
-"""A checkpoint whose checksums are right but whose numbers are not this run's: refused in one line, whatever was changed.
+"""A checkpoint whose checksums are right but whose numbers are not this run's is refused in one line.
 
 Every tensor of every kind of state is cut, lengthened and given another dtype, and the manifest is sealed again, as by
 somebody who can write the folder.

@@ -189,6 +189,6 @@ def _address(name: str, tensor: Tensor, size: int, dtype: torch.dtype) -> int:
         found = f"{tuple(tensor.shape)} {tensor.dtype} on {tensor.device}"
         found += "" if tensor.is_contiguous() else ", not contiguous"
         raise BufferMismatch(
-            f"compiled formula '{name}': a tensor of shape {found}; it reads {size} numbers of {dtype} in a row, on the CPU"
+            f"compiled formula '{name}': a tensor of shape {found}; it reads {size} numbers of {dtype} in a row"
         )
     return tensor.data_ptr()

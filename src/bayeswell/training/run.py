@@ -199,8 +199,8 @@ class Run:
     def _fixed_state(self) -> dict[str, Any]:
         """What a saved state can be held against before the first step.
 
-        Not what a callback or a collector keeps, which they look at themselves, nor an optimizer's moments, which do not
-        exist yet, nor a generator of a device that the other machine may not have had.
+        Not what a callback or a collector keeps, which they look at themselves, nor an optimizer's moments, which do
+        not exist yet, nor a generator of a device that the other machine may not have had.
         """
         fresh = self.state_dict()
         assembly, streams = dict(fresh["assembly"]), dict(fresh["streams"])
