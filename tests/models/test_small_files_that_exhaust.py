@@ -83,7 +83,6 @@ def saved(tmp_path: Path) -> Path:
         {"name": "mixture", "count": 10**8, "of": {"name": "mean_field"}, "extras": []},
         {"name": "full", "initial_std": None, "max_weights": 10**9},
         {"name": "low_rank", "rank": 3000, "initial_std": None},
-        {"name": "k_tied", "rank": 10**7},
     ],
     ids=lambda posterior: str(posterior["name"]),
 )

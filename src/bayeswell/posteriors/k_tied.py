@@ -225,11 +225,6 @@ class KTied:
         if not isinstance(patterns, tuple | list) or not all(isinstance(pattern, str) for pattern in patterns):
             raise SettingError(f"k_tied: tie = {self.tie!r}; it must be a name pattern or several")
 
-    def numbers(self, layout: Layout) -> int:
-        """How many numbers a posterior of this kind holds at least."""
-        tied = [sum(s.matrix_shape) for s in layout.sites if s.matrix_shape is not None and s.fits(self.tie)]
-        return layout.size + self.rank * sum(tied)
-
     def build(self, layout: Layout, prior: Prior, means: Tensor) -> Posterior:
         """Trainable state over the layout."""
         chosen = [s for s in layout.sites if s.matrix_shape is not None and s.fits(self.tie)]
