@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from ..errors import BayeswellWarning, DataError, nearest
 
@@ -61,6 +62,9 @@ class Columns:
 
     def split(self, batch: Mapping[str, Any]) -> tuple[Any, Any]:
         """Inputs for the network, and targets (None without)."""
+        splits = [name for name, values in batch.items() if is_columns(values) or isinstance(values, Dataset)]
+        if splits:
+            raise DataError(f"several data sets ({', '.join(map(str, splits))}); give one of them: data[{splits[0]!r}]")
         key = self.target_of(list(batch))
         texts = [name for name, values in batch.items() if _is_text(values)]
         rest = {name: values for name, values in batch.items() if name != key and name not in texts}

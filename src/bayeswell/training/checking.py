@@ -21,9 +21,10 @@ from ..nested import map_tensors
 from ..objectives.checked import require_finite
 from ..outputs import Output, apply, require_tensor, tensor_of
 from ..predictive.trial import in_real_numbers, tried
+from ..refusals import with_row
 from ..types import Inputs
 from .data import Batches, ReadBatches, TensorBatches
-from .examples import dtype_of, first_examples, with_row
+from .examples import dtype_of, first_examples
 
 
 class Trial:
@@ -58,8 +59,10 @@ class Trial:
 
     def look_at_read(self, inputs: Inputs, targets: Tensor, name: str) -> None:
         """The same of held-out data; their inputs are looked at when they are first predicted."""
-        some = first_examples(inputs, 2)
-        outputs, _ = self._outputs(some, 2)
+        try:
+            outputs, _ = self._outputs(first_examples(inputs, 2), 2)
+        except (DataError, NetworkError) as error:
+            raise type(error)(f"{name}: {error}") from error
         if outputs is not None and outputs.dim() <= 2:
             with rows_named(name):
                 self._check_targets(targets, outputs)
@@ -95,5 +98,5 @@ def rows_named(name: str = "") -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        told = with_row(error)
+        told = with_row(error, of="row {} of the data")
         raise DataError(f"{name}: {told}" if name else str(told)) from None
