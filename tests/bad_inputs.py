@@ -198,7 +198,8 @@ CASES: dict[str, Case] = {
     # Held-out data.
     "a label out of range in validation": (
         lambda: fit(net(), (x, y), validation=(x, put(y, 30, 3))), DATA, ("validation", "label 3", "row 30")),
-    "validation of other columns": (lambda: fit(net(), (x, y), validation=(x[:, :2], y)), NETWORK, ("validation", "(n, 2)")),
+    "validation of other columns": (
+        lambda: fit(net(), (x, y), validation=(x[:, :2], y)), NETWORK, ("validation", "(n, 2)")),
     "early stopping without validation": (lambda: fit(net(), (x, y), early_stopping=3), SETTING, ("validation",)),
     # Settings.
     "a misspelt setting": (lambda: fit(net(), (x, y), epoch=3), SETTING, ("'epoch'", "did you mean 'epochs'?")),

@@ -90,12 +90,13 @@ def is_whole(value: Any) -> bool:
 def described(inputs: Any, *, some: bool = False) -> str:
     """Shapes and types of all inputs, in words; of ``some`` examples their number is left open."""
     found = [
-        f"{place} of shape {_shape(leaf, some)} ({str(leaf.dtype).removeprefix('torch.')})"
+        f"{place} of shape {shape_of(leaf, some=some)} ({str(leaf.dtype).removeprefix('torch.')})"
         for place, leaf in leaves(inputs, "inputs")
         if isinstance(leaf, Tensor)
     ]
     return ", ".join(found[:4]) or f"inputs of type {type(inputs).__name__}"
 
 
-def _shape(tensor: Tensor, some: bool) -> str:
+def shape_of(tensor: Tensor, *, some: bool = False) -> str:
+    """The shape of a tensor; of ``some`` examples their number is left open."""
     return f"({', '.join(['n', *map(str, tensor.shape[1:])])})" if some and tensor.dim() else str(tuple(tensor.shape))

@@ -1,4 +1,4 @@
-"""What a network returns, as one tensor: hooks, and what needs none; everywhere the same as the network without wrapping."""
+"""What a network returns, as one tensor: with a hook or without, everywhere the same as the bare network."""
 
 from __future__ import annotations
 

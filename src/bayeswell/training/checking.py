@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from ..errors import DataError, NetworkError
+from ..lifting import BayesianModule
 from ..likelihoods import LIKELIHOODS, check_targets
 from ..modes import evaluation_mode
 from ..nested import map_tensors
@@ -34,9 +35,15 @@ class Trial:
         lazy = next((name for name, p in net.named_parameters() if isinstance(p, UninitializedParameter)), None)
         if lazy is not None:
             raise NetworkError(f"parameter '{lazy}' has no shape yet (a lazy layer): call the network once before")
-        self.net, self.likelihood = net, LIKELIHOODS.resolve(likelihood)
-        self.output = output or getattr(net, "output", None)
+        if isinstance(net, BayesianModule):  # which knows its own hook
+            net, output = net if output is None else net.with_output(output), None
+        self.net, self.output, self.likelihood = net, output, LIKELIHOODS.resolve(likelihood)
         self.dtype = dtype_of(net)
+        if self.dtype == torch.float16:
+            raise NetworkError(
+                "the network's weights are float16, in which stds and steps underflow: give net.float(), and for speed "
+                "devices=Devices(precision='bf16-mixed')"
+            )
         self.device = next((parameter.device for parameter in net.parameters()), torch.device("cpu"))
 
     def look_at(self, batches: Batches, name: str = "") -> None:

@@ -75,8 +75,9 @@ def batch_parts(
 
 def column_pair(data: Mapping[str, Any], columns: Columns) -> tuple[Any, Any]:
     """Inputs and targets of columns given by name."""
+    columns.refuse_splits(data)
+    columns.require_target(list(data))
     inputs, targets = columns.split(data)
-    columns.require_targets(targets, list(data))
     return inputs, targets
 
 

@@ -169,9 +169,9 @@ def fit(
         trial.look_at_read(held_out.inputs, held_out.targets, "validation")
     start, epochs, note = start.with_data(batches).within_budget(batches.examples, epochs)
     chosen, likelihood = start.method, start.likelihood
+    validate, best, some = _validation(chosen, held_out, early_stopping)
     if note and progress is not False:
         sys.stderr.write(f"{note}\n")
-    validate, best, some = _validation(chosen, held_out, early_stopping)
     where_to = Devices(devices=devices) if isinstance(devices, int) else devices
     engine = Engine(where_to)
     run_folder = folder if isinstance(folder, RunFolder) or folder is None else RunFolder(folder, resume=resume)
