@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGE, SOURCE = ROOT / "docs" / "bad_input.md", ROOT / "tests" / "bad_inputs.py"
@@ -34,8 +36,7 @@ any width; targets of real numbers and counts may be whole or real.
 def page() -> str:
     """The whole page."""
     sys.path.insert(0, str(SOURCE.parent))
-    import bad_inputs
-
+    bad_inputs: Any = importlib.import_module("bad_inputs")
     warnings.simplefilter("ignore")
     lines = []
     for name, call in calls():
