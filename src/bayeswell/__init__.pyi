@@ -15,7 +15,7 @@ from .errors import (
 )
 from .estimators import ESTIMATORS, Flipout, LocalReparameterization, VariationalLaplace, WeightSampling
 from .gradients import Sharpness
-from .lifting import BayesianModule, Description, Saved, bayesian, save
+from .lifting import BayesianModule, Description, Saved, bayesian, save, save_adapter
 from .likelihoods import (
     LIKELIHOODS,
     Bernoulli,
@@ -23,6 +23,7 @@ from .likelihoods import (
     DistributionLikelihood,
     Gaussian,
     NegativeBinomial,
+    NextToken,
     Poisson,
     StudentT,
 )
@@ -107,6 +108,7 @@ __all__ = [
     "MissingExtra",
     "MonteCarlo",
     "NegativeBinomial",
+    "NextToken",
     "NetworkError",
     "Normal",
     "PathDerivative",
@@ -150,6 +152,7 @@ __all__ = [
     "rate_range",
     "register",
     "save",
+    "save_adapter",
     "testing",
     "training",
     "types",

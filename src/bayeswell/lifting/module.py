@@ -20,6 +20,7 @@ from ..random import derived_generator
 from ..types import BANK, POINT, SAMPLED, WITHOUT_CENTRE, Estimator, Inputs, Posterior, PosteriorPart, Step
 from .description import Description, Row
 from .dropout import DrawnDropout, draw_masks
+from .lora import beside_magnitudes
 from .stacked import Stack, find_stack
 from .swapping import Slots, forget_weights, padded_embeddings, with_padding
 from .where import Selection
@@ -50,7 +51,8 @@ class BayesianModule(nn.Module):
         self.deterministic = selection.deterministic
         bayesian = {name for site in self.layout.sites for name in site.names}
         shared = {name for site in self.layout.sites if len(site.names) > 1 for name in site.names}
-        self.linear_layers = find_linear_layers(net, bayesian, shared)
+        read_twice = beside_magnitudes(bayesian, (name for name, _ in net.named_parameters()))
+        self.linear_layers = find_linear_layers(net, bayesian, shared | read_twice)
         self._recurrent = [module for module in net.modules() if isinstance(module, nn.RNNBase)]
         self._slots = Slots(net, self.layout)
         self._padded = padded_embeddings(net, self.layout)

@@ -13,6 +13,7 @@ from torch import nn
 from ..lifting import Saved, uncalibrated
 from ..lifting import load as load_saved
 from ..lifting import save as save_model
+from ..lifting import save_adapter
 from ..types import Calibration, Inputs
 from .calibration import HeldOut, applied, find_calibration, together
 from .evaluate import predict
@@ -48,6 +49,13 @@ class Predictor(Saved):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything needed to predict again to a folder; ``bayeswell.load`` brings it back."""
         save_model(path, self.model, self.likelihood, self.calibration)
+
+    def save_adapter(self, path: str | os.PathLike[str], *, checksum: bool = True) -> None:
+        """As ``save``, without the frozen weights: ``bayeswell.load(path, net)`` puts it onto a network with the same.
+
+        With ``checksum`` the numbers of the frozen weights must be the same too, not only their names and shapes.
+        """
+        save_adapter(path, self.model, self.likelihood, self.calibration, checksum=checksum)
 
     def calibrate(
         self,
@@ -91,7 +99,7 @@ def load(
     """Bring back what ``save`` wrote; it predicts as it did.
 
     A network of a class of one's own is passed as ``net``: it supplies the code and the structure, its weights do not
-    matter. ``parts`` are the classes (or functions) of parts of one's own that are not registered with
+    matter (but the frozen ones do where they were left out, ``save_adapter``). ``parts`` are the classes (or functions) of parts of one's own that are not registered with
     ``bayeswell.register``. Nothing that is loaded is run.
     """
     saved = load_saved(path, net, device=device, parts=parts)
