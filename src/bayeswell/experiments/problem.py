@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
 
 from ..datasets import Augmentation, Data, load_data, load_inputs
 from ..errors import DataError, SettingError, nearest
 from ..likelihoods import LIKELIHOODS
 from ..models import build_model, default_model
-from ..random import derive_seed, make_generator
+from ..random import derive_seed
+from ..training import WorkerBatches
 from .experiment import Experiment
 from .scores import score_names
 
@@ -91,40 +91,9 @@ def _choice(value: Any) -> dict[str, Any]:
 
 
 def training_data(experiment: Experiment, data: Data) -> tuple[Any, Augmentation | None]:
-    """What ``fit`` takes as data and as augmentation: tensors, or with workers a loader that does both."""
+    """What ``fit`` takes as data and as augmentation: tensors, or the same batches cut by workers."""
     augment = experiment.augmentation
     if experiment.workers == 0:
         return data.train, augment
-    generator = make_generator(0)  # ``fit`` seeds it for each epoch
-    loader = DataLoader(
-        Examples(*data.train, augment), batch_size=experiment.batch_size_of(len(data.train[1])), shuffle=True,
-        num_workers=experiment.workers, collate_fn=as_it_is, generator=generator,
-    )  # fmt: skip
-    return loader, None
-
-
-class Examples(Dataset[Any]):
-    """Tensors as a data set whose workers fetch, and augment, a batch at a time."""
-
-    def __init__(self, inputs: Tensor, targets: Tensor, augment: Augmentation | None) -> None:
-        self.inputs, self.targets, self.augment = inputs, targets, augment
-
-    def __len__(self) -> int:
-        return len(self.targets)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        return self.inputs[index], self.targets[index]
-
-    def __getitems__(self, indices: list[int]) -> tuple[Tensor, Tensor]:
-        """A batch at once: what torch's loader asks for, if it is offered."""
-        chosen = torch.tensor(indices)
-        inputs = self.inputs[chosen]
-        if self.augment is not None:
-            # From the worker's own stream, which the loader has seeded for this epoch.
-            inputs = self.augment(inputs, make_generator(int(torch.randint(2**62, ()))))
-        return inputs, self.targets[chosen]
-
-
-def as_it_is(batch: Any) -> Any:
-    """The batch is one already."""
-    return batch
+    size = experiment.batch_size_of(len(data.train[1]))
+    return WorkerBatches(*data.train, size, augment, experiment.workers), None

@@ -15,6 +15,7 @@ from ..composition import check_estimator
 from ..errors import BayeswellWarning, NetworkError, SettingError, nearest
 from ..estimators import ESTIMATORS
 from ..finite import all_finite
+from ..outputs import Output, require_hook
 from ..posteriors import POSTERIORS
 from ..priors import PriorChoice, lay_out
 from ..types import PREDICTIONS, SAMPLED, Estimator, PosteriorPart
@@ -35,6 +36,7 @@ def bayesian(
     *,
     means: str = "network",
     prediction: str = SAMPLED,
+    output: Output | None = None,
 ) -> BayesianModule:
     """Turn any network into a Bayesian one. The given network is copied, not changed.
 
@@ -51,12 +53,15 @@ def bayesian(
             uniformly at random with the prior's std (``"prior"``, the thesis' choice).
         prediction: what ``predict`` averages: drawn networks (``"sampled"``), or the network to first order around
             the posterior's mean (``"linearised"``), which is what a Gaussian fitted to curvature is the posterior of.
+        output: a function of what the network returns that gives the tensor of its logits or means; None where that is
+            a tensor, has ``.logits`` or "logits", or is a tuple that begins with it.
     """
     if not isinstance(net, nn.Module):
         raise NetworkError(f"bayesian() takes an nn.Module, not {type(net).__name__}")
     _refuse_lifted(net)
     if means not in STARTS:
         raise SettingError(f"means = {means!r}; {nearest(str(means), STARTS)}")
+    require_hook(output)
     if prediction not in PREDICTIONS:
         raise SettingError(f"prediction = {prediction!r}; {nearest(str(prediction), PREDICTIONS)}")
     posterior_part = POSTERIORS.resolve(posterior)
@@ -79,7 +84,7 @@ def bayesian(
         raise NetworkError("the network's weights hold NaN or inf; repair them, or start with means='prior'")
     state = posterior_part.build(selection.layout, flat_prior, start)
     bare = _without_bayesian_parameters(net, selection, parameters)
-    return BayesianModule(bare, selection, flat_prior, state, posterior_part, chosen_estimator, prediction)
+    return BayesianModule(bare, selection, flat_prior, state, posterior_part, chosen_estimator, prediction, output)
 
 
 def _refuse_lifted(net: nn.Module) -> None:

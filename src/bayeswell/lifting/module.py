@@ -15,6 +15,7 @@ from torch.func import functional_call
 from ..errors import BayeswellWarning, SettingError
 from ..guards import guarded, together
 from ..layers import find_linear_layers, without_fused_attention
+from ..outputs import Output, apply, tensor_of
 from ..priors import FlatPrior, LearnedPrior
 from ..random import derived_generator
 from ..types import BANK, POINT, SAMPLED, WITHOUT_CENTRE, Estimator, Inputs, Posterior, PosteriorPart, Step
@@ -33,13 +34,18 @@ class BayesianModule(nn.Module):
     by the estimator; in evaluation mode it is the network at the posterior mean. For predictions with
     uncertainty use ``bayeswell.predict``, which does as ``prediction`` says: "sampled" or "linearised". Several threads
     may call it at once; they take turns (``guards``).
+
+    Objectives and predictions see the one tensor in what the network returns: what ``output`` makes of it, or else the
+    one that is known to be meant (``outputs.tensor_of``). A call of the module itself returns what the network does, or
+    what ``output`` makes of it.
     """
 
     def __init__(
         self, net: nn.Module, selection: Selection, prior: FlatPrior | LearnedPrior, posterior: Posterior,
-        posterior_part: PosteriorPart, estimator: Estimator, prediction: str = SAMPLED,
+        posterior_part: PosteriorPart, estimator: Estimator, prediction: str = SAMPLED, output: Output | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
+        self.output = output
         # In this order: the posterior's mean is the first of all parameters.
         self.posterior = posterior
         self.prior = prior
@@ -100,19 +106,25 @@ class BayesianModule(nn.Module):
         """One stochastic pass in training mode, the mean network in evaluation mode."""
         inputs = _pack(args, kwargs)
         with guarded(self):  # from here on: another thread that predicts has changed the mode
+            as_returned: Any = _AsReturned(self)
             if not self.training:
-                return self.call(self.layout.unflatten(self.posterior.mean_vector()), inputs)
+                return as_returned.call(self.layout.unflatten(self.posterior.mean_vector()), inputs)
             step = Step(inputs)
             noise = self.estimator.noise(self, step)
             weights = None if noise is None else self.posterior.sample(noise)[0]
-            return self.estimator.forward(self, weights, step)
+            return self.estimator.forward(as_returned, weights, step)
 
     def call(self, weights: Mapping[str, Tensor], inputs: Inputs) -> Any:
-        """The network's outputs with these tensors as its Bayesian parameters."""
+        """The tensor of the network's outputs with these tensors as its Bayesian parameters."""
         return self._call(self.net, weights, inputs)
 
     def _call(self, part: nn.Module, weights: Mapping[str, Tensor], inputs: Inputs) -> Any:
-        """The outputs of the network, or of some of its modules, with these tensors as its Bayesian parameters."""
+        """The same of the network, or of its last modules."""
+        found = self.returned(part, weights, inputs)
+        return tensor_of(found) if self.output is None else apply(self.output, found)
+
+    def returned(self, part: nn.Module, weights: Mapping[str, Tensor], inputs: Inputs) -> Any:
+        """What the network, or some of its modules, returns with these tensors as its Bayesian parameters."""
         args, kwargs = _unpack(inputs)
         if self._padded:
             weights = {**weights, **{name: with_padding(weights[name], owner) for name, owner in self._padded.items()}}
@@ -193,7 +205,13 @@ class BayesianModule(nn.Module):
     ) -> BayesianModule:  # fmt: skip
         """The same network with all of these in place of its own; nothing is copied."""
         selection = Selection(self.layout, self.deterministic)
-        return BayesianModule(self.net, selection, prior, posterior, part, estimator, prediction)
+        return BayesianModule(self.net, selection, prior, posterior, part, estimator, prediction, self.output)
+
+    def with_output(self, output: Output | None) -> BayesianModule:
+        """The same network with another hook for its outputs (None: without one); nothing is copied."""
+        model = self.with_parts(self.posterior_part, self.posterior, self.prior, self.estimator, self.prediction)
+        model.output = output
+        return model.train(self.training)
 
     def describe(self) -> Description:
         """Which posterior, prior and estimator every parameter got, or that it is deterministic, and why."""
@@ -208,6 +226,23 @@ class BayesianModule(nn.Module):
         for name, shape in others.items():
             rows.append(Row(name, shape, "deterministic", "-", "-", self.deterministic.get(name, "")))
         return Description(tuple(rows))
+
+
+class _AsReturned:
+    """A lifted network whose ``call`` gives what the network returns, for whoever calls the module itself."""
+
+    def __init__(self, model: BayesianModule) -> None:
+        self._model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def call(self, weights: Mapping[str, Tensor], inputs: Inputs) -> Any:
+        """Untouched, but for a hook."""
+        model = self._model
+        if model.output is not None:
+            return model.call(weights, inputs)
+        return model.returned(model.net, weights, inputs)
 
 
 def _pack(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:

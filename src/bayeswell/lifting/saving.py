@@ -19,6 +19,7 @@ from ..estimators import ESTIMATORS
 from ..likelihoods import LIKELIHOODS, LikelihoodPart
 from ..models import build_network
 from ..models.description import MOST_NUMBERS
+from ..outputs import Output, name_of, require_hook
 from ..persistence import JSON, Bundle, read_bundle, write_bundle
 from ..plain import fields_of
 from ..posteriors import POSTERIORS
@@ -110,6 +111,8 @@ def _record(kind: str, model: BayesianModule, likelihood: Any, calibration: Cali
         "sites": [{"names": list(site.names), "shape": list(site.shape)} for site in model.layout.sites],
         "network_class": type(model.net).__name__,
     }
+    if model.output is not None:
+        record["output"] = name_of(model.output)
     if calibration is not None:
         record["calibration"] = fields_of(calibration)
     return record
@@ -121,12 +124,13 @@ def load(
     *,
     device: str | torch.device = "cpu",
     parts: Sequence[Any] = (),
+    output: Output | None = None,
 ) -> Saved:
     """Bring back what ``save`` wrote.
 
     A network of a class of one's own is passed as ``net``: it supplies the code and the structure, its weights do not
-    matter. ``parts`` are the classes (or functions, objects) of parts of one's own that are not registered. Nothing
-    that is loaded is run.
+    matter. ``parts`` are the classes (or functions, objects) of parts of one's own that are not registered. ``output``
+    is the hook of a model that was made with one, which is code and not in the file. Nothing that is loaded is run.
     """
     bundle = read_bundle(path)
     record = bundle.record
@@ -134,6 +138,12 @@ def load(
         raise FileError(
             f"{os.fspath(path)}: kind {record.get('kind')!r}, format {record.get('format')!r}; "
             f"this version reads {_KIND!r}, format {_FORMAT}"
+        )
+    require_hook(output)
+    if output is None and record.get("output") is not None:
+        raise FileError(
+            f"{os.fspath(path)}: the model was made with output = {str(record['output'])!r:.80}, a function of what "
+            "the network returns, and a file holds no code: pass it again, as bayeswell.load(path, output=...)"
         )
     chosen = _network(path, bundle) if net is None else net
     try:
@@ -155,6 +165,7 @@ def load(
         raise FileError(f"{os.fspath(path)}: the record does not describe a bayeswell model ({error!r})") from error
     if isinstance(likelihood, nn.Module):
         likelihood.to(device)
+    model.output = output
     return Saved(model.to(device), likelihood, calibration=calibration)
 
 

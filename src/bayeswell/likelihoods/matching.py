@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
+from ..outputs import REMEDY
 
 
 def at_least_float32(outputs: Tensor) -> Tensor:
@@ -37,7 +38,8 @@ def require_targets(owner: str, targets: Tensor, outputs: Tensor) -> None:
     """Refuse what is no tensor, or has no examples."""
     for what, value in (("targets", targets), ("outputs", outputs)):
         if not isinstance(value, Tensor):
-            raise DataError(f"{owner}: {what} are a {type(value).__name__}; they must be a tensor")
+            remedy = f": {REMEDY}" if what == "outputs" else ""
+            raise DataError(f"{owner}: {what} are a {type(value).__name__}; they must be a tensor{remedy}")
         if value.dim() == 0 or value.shape[0] == 0:
             raise DataError(f"{owner}: {what} of shape {tuple(value.shape)} hold no examples")
 

@@ -37,6 +37,7 @@ from ..optimizers import (
     set_rates,
     std_convergence_warning,
 )
+from ..outputs import Output
 from ..samplers.fitting import FittedSampler
 from ..types import Collector, FitsItself, KLWeight, Objective, PostHocPart, Progress, Rate, Stepper
 from .method import DISPERSED, OWN_DROPOUT, Method
@@ -138,16 +139,19 @@ def assemble(
     where: Where = "all",
     generator: torch.Generator,
     member: int = 0,
+    output: Output | None = None,
 ) -> Assembly:
     """Build every part of a run of ``epochs`` epochs of ``batches`` batches.
 
     ``member`` counts the runs of one method from 0; starts that are drawn come from torch's global stream. A network is
-    lifted; a trained model goes on from where it is (``lifting.continued``).
+    lifted; a trained model goes on from where it is (``lifting.continued``). ``output`` as in ``bayesian``; without it
+    a trained model keeps its own.
     """
     parts = method if isinstance(method, ResolvedMethod) else resolve(method)
     total_steps = epochs * batches
     chosen, stepper = parts.method, parts.stepper.planned(total_steps)
     model = _lifted(parts, net, where, member)
+    model = model if output is None else model.with_output(output)
     if parts.tempers_itself:
         scale_prior(model.prior, parts.first_temperature)
     # A copy: what is learned of the noise belongs to this run, not to the object that was given.

@@ -14,6 +14,7 @@ from ..composition import check_divergence
 from ..divergences import DIVERGENCES
 from ..errors import BayeswellWarning, DataError, DivergenceError, require_between, require_count
 from ..likelihoods import LIKELIHOODS
+from ..refusals import explained
 from ..schedules import KL_WEIGHTS
 from ..types import (
     POINT,
@@ -117,7 +118,13 @@ class ELBO(Objective):
         step = Step(step.inputs, targets, likelihood, step.generator, step.at, step.weights)
         noise = model.estimator.noise(model, step)
         weights, kl = self.divergence_for(model)(model.posterior, model.prior, noise)
-        return model.estimator.expected_nll(model, weights, step), kl
+        try:
+            return model.estimator.expected_nll(model, weights, step), kl
+        except (RuntimeError, TypeError, IndexError) as error:
+            line = explained(error, step.inputs)
+            if line is None:
+                raise
+            raise line from error
 
     def divergence_for(self, model: BayesianModel) -> Divergence:
         """The chosen divergence, or the one that fits; refused if it cannot work with the model's parts."""

@@ -8,7 +8,6 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from ..errors import NetworkError
 from ..types import Inputs
 
 
@@ -55,13 +54,3 @@ class ManyAtOnce(Protocol):
     def outputs(self, networks: Sequence[Mapping[str, Tensor]], inputs: Inputs) -> Iterator[Any]:
         """What ``call`` would return for each of at most ``most_draws`` networks, in turn."""
         ...
-
-
-def require_tensor(outputs: Any) -> Tensor:
-    """The network's outputs, which must be one tensor."""
-    if not isinstance(outputs, Tensor):
-        raise NetworkError(
-            f"the network returned a {type(outputs).__name__}; a likelihood takes one tensor "
-            "(wrap the network so that it returns the logits or means alone)"
-        )
-    return outputs

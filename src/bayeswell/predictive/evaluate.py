@@ -18,12 +18,14 @@ from ..errors import NetworkError, SettingError, require_count
 from ..guards import together
 from ..likelihoods import LIKELIHOODS, ClassLikelihood, RealLikelihood
 from ..modes import evaluation_mode
+from ..outputs import Output, require_hook, require_tensor
 from ..random import make_generator
+from ..refusals import one_line
 from ..types import LINEARISED, Inputs, Likelihood
 from .accumulate import Accumulator, PredictionAverage, joined
 from .accumulate_nll import KeptOutputs, MixtureNLLs, NLLRows, NLLSums
-from .contracts import Drawable, Linearisable, ManyAtOnce, require_tensor
-from .inputs import Batch, Home, as_targets, cut_into_batches, home_of
+from .contracts import Drawable, Linearisable, ManyAtOnce
+from .inputs import Batch, Home, as_targets, cut_into_batches, home_of, with_targets
 from .linearised import LinearisedNetwork, choose_prediction
 from .predictions import ClassPrediction, RealPrediction
 
@@ -40,6 +42,7 @@ def predict(
     seed: int | None = ...,
     keep_samples: bool = ...,
     prediction: str | None = ...,
+    output: Output | None = ...,
 ) -> ClassPrediction: ...
 
 
@@ -55,6 +58,7 @@ def predict(
     seed: int | None = ...,
     keep_samples: bool = ...,
     prediction: str | None = ...,
+    output: Output | None = ...,
 ) -> RealPrediction: ...
 
 
@@ -70,6 +74,7 @@ def predict(
     seed: int | None = ...,
     keep_samples: bool = ...,
     prediction: str | None = ...,
+    output: Output | None = ...,
 ) -> ClassPrediction | RealPrediction: ...
 
 
@@ -84,24 +89,29 @@ def predict(
     seed: int | None = None,
     keep_samples: bool = False,
     prediction: str | None = None,
+    output: Output | None = None,
 ) -> ClassPrediction | RealPrediction:
     """The prediction averaged over draws of the posterior, and the parts of its uncertainty.
 
     The likelihood alone decides which of the two records comes back; it is an object (a trained one knows what it has
     learned of the noise: ``result.likelihood``), a name or ``{"name": ..., setting: value}``. ``inputs`` is a tensor,
-    a numpy array, a tuple (positional) or a mapping (keywords) of them, examples on the first axis; ``batch_size`` (all
-    at once if None) bounds the memory of a pass. Randomness comes from ``generator``, from a new one with
+    a numpy array, a tuple (positional) or a mapping (keywords) of them, examples on the first axis; or a DataLoader or
+    data set, whose predictions come in its order (one that shuffles is refused), and whose targets are left out.
+    ``batch_size`` (all at once if None) bounds the memory of a pass. ``output`` is a function of what the network
+    returns that gives the tensor, in place of the model's own. Randomness comes from ``generator``, from a new one with
     ``seed``, or else from torch's global one. ``keep_samples`` keeps what each draw says (memory grows with
     draws). ``prediction`` is "sampled" (each draw is a network) or "linearised" (to first order around the posterior's
     mean: ``predictive.linearised``); None leaves it to the model. The model is evaluated without gradients in
     evaluation mode and left in the mode it had. Several threads may predict at once: those with one network take turns.
     """
     _require_counts("predict", draws, batch_size)
+    require_hook(output)
+    model = model if output is None else model.with_output(output)  # type: ignore[attr-defined]
     chosen = choose_prediction(model, prediction)
     home = home_of(model)
     source = _choose_generator(generator, seed, home)
     part = LIKELIHOODS.resolve(likelihood)
-    batches = cut_into_batches(inputs, batch_size, home)
+    batches = cut_into_batches(inputs, batch_size, home, model)
     averages = [PredictionAverage(part, keep_samples, len(batches)) for _ in batches]
     _run_draws(model, batches, averages, draws, source, home, chosen)
     return joined(averages)
@@ -122,7 +132,8 @@ def expected_nll(
     """E_q[-log p(y given x, w)] in nats per datum: the mean of the NLL over draws.
 
     Times N, plus KL(q, p), this is the negative ELBO. Not the NLL of the averaged prediction, which is
-    never larger (Jensen). Arguments as in ``predict``.
+    never larger (Jensen). Arguments as in ``predict``; ``targets`` None are those of a loader or data set, a text is
+    the name of their column.
     """
     losses = nll_of_draws(
         model,
@@ -158,7 +169,8 @@ def nll_of_draws(
     chosen = choose_prediction(model, prediction)
     home = home_of(model)
     source = _choose_generator(generator, seed, home)
-    batches = cut_into_batches(inputs, batch_size, home)
+    inputs, targets = with_targets(model, inputs, targets)
+    batches = cut_into_batches(inputs, batch_size, home, model)
     examples = batches[-1].stop
     all_targets = as_targets(targets, examples)
     part = LIKELIHOODS.resolve(likelihood)
@@ -182,7 +194,8 @@ def nll_matrix(
     """
     _require_counts("nll_matrix", draws, batch_size)
     home = home_of(model)
-    batches = cut_into_batches(inputs, batch_size, home)
+    inputs, targets = with_targets(model, inputs, targets)
+    batches = cut_into_batches(inputs, batch_size, home, model)
     all_targets = as_targets(targets, batches[-1].stop)
     part = LIKELIHOODS.resolve(likelihood)
     rows = [NLLRows(part, all_targets[batch.start : batch.stop]) for batch in batches]
@@ -234,7 +247,8 @@ def nlls_under(
     """(L, S): what ``predictive_nll`` gives, under each of several likelihoods, from the same draws."""
     chosen = choose_prediction(model, prediction)
     home = home_of(model)
-    batches = cut_into_batches(inputs, batch_size, home)
+    inputs, targets = with_targets(model, inputs, targets)
+    batches = cut_into_batches(inputs, batch_size, home, model)
     all_targets = as_targets(targets, batches[-1].stop)
     mixtures = [MixtureNLLs(likelihoods, all_targets[batch.start : batch.stop]) for batch in batches]
     _run_draws(model, batches, mixtures, draws, generator, home, chosen)
@@ -252,7 +266,7 @@ def outputs_of_draws(
 ) -> Tensor:
     """(D, S, ...): what the network says of every example under each (useful) draw. All of it is held in memory."""
     home = home_of(model)
-    batches = cut_into_batches(inputs, batch_size, home)
+    batches = cut_into_batches(inputs, batch_size, home, model)
     kept = [KeptOutputs() for _ in batches]
     _run_draws(model, batches, kept, draws, generator, home, choose_prediction(model, prediction))
     return torch.cat([torch.stack(batch.outputs) for batch in kept], dim=1)
@@ -274,7 +288,7 @@ def _run_draws(
     draws = getattr(model, "useful_draws", int)(draws)
     linearised = prediction == LINEARISED
     # The model's guard is held from the first draw to the last: other threads that predict with it wait.
-    with torch.no_grad(), evaluation_mode(model):
+    with torch.no_grad(), evaluation_mode(model), one_line(batches[0].inputs):
         call = LinearisedNetwork(model).call if linearised and isinstance(model, Linearisable) else model.call
         networks = model.draws(draws, generator)
         stack = None if linearised else _find_stack(model, batches, home)

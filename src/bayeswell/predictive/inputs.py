@@ -1,4 +1,4 @@
-"""Inputs checked once, before any work, and cut into batches of views."""
+"""Inputs read, checked once, before any work, and cut into batches of views."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..batches import Collated, Columns, is_source, read_all
 from ..errors import DataError
 from ..finite import first_not_finite
-from ..nested import map_leaves
+from ..modes import evaluation_mode
+from ..nested import map_leaves, tensors_in
 from ..types import Inputs
 from .contracts import Drawable
+from .trial import in_real_numbers, tried, whole_places
 
 
 @dataclass(frozen=True)
@@ -50,18 +53,58 @@ class Batch:
         """The inputs on a device; a copy only while the batch is in use."""
         if isinstance(self.inputs, Tensor) and self.inputs.device == device:
             return self.inputs
-        return map_tensors(self.inputs, lambda _, tensor: tensor.to(device))
+        return _on(self.inputs, device)
 
 
-def cut_into_batches(inputs: Inputs, batch_size: int | None, home: Home) -> list[Batch]:
-    """Batches that are views of the inputs, after refusing empty, unequal or non-finite ones."""
+def with_targets(model: Drawable, inputs: Inputs, targets: Any = None) -> tuple[Inputs, Any]:
+    """Inputs and targets of data that carry both, read once: a loader, a data set, columns by name.
+
+    ``targets`` None are those in the data, a text is the name of their column; other targets, and inputs that are not
+    read, stay as they are.
+    """
+    if (targets is not None and not isinstance(targets, str)) or not (is_source(inputs) or isinstance(inputs, Mapping)):
+        if targets is None or isinstance(targets, str):
+            raise DataError(f"targets = {targets!r}; give them, or inputs that carry them: a DataLoader, a data set")
+        return inputs, targets
+    columns = Columns(model, targets)
+    if isinstance(inputs, Mapping):
+        own, found = columns.split(inputs)
+        columns.require_targets(found, list(inputs))
+        return own, found
+    parts = read_all(inputs, columns)
+    if parts.targets is None:
+        raise DataError(f"the batches of the {type(inputs).__name__} have no targets: they must be (inputs, targets)")
+    return parts.inputs, parts.targets
+
+
+def cut_into_batches(inputs: Inputs, batch_size: int | None, home: Home, model: Drawable | None = None) -> list[Batch]:
+    """Batches that are views of the inputs, after refusing empty, unequal or non-finite ones.
+
+    A loader or data set is read, in its order, and its targets are left out; batches that are each padded to a length
+    of their own stay as they are. Whole numbers become real ones where the model takes them only so.
+    """
+    if is_source(inputs):
+        inputs = read_all(inputs, Columns(model), batch_size, ordered=True).inputs
+    elif isinstance(inputs, Mapping) and model is not None:
+        inputs = Columns(model).inputs_of(inputs)
+    if not isinstance(inputs, Collated):
+        return _cut_one(inputs, batch_size, home, model)
+    batches: list[Batch] = []
+    for piece in inputs.pieces:
+        start = batches[-1].stop if batches else 0
+        own = _cut_one(piece, batch_size, home, model, start)
+        batches += [Batch(start + batch.start, start + batch.stop, batch.inputs) for batch in own]
+    return batches
+
+
+def _cut_one(inputs: Inputs, batch_size: int | None, home: Home, model: Drawable | None, row: int = 0) -> list[Batch]:
     tensors = map_tensors(inputs, lambda name, value: _as_tensor(name, value, home))
     sizes: dict[str, int] = {}
 
     def inspect(name: str, tensor: Tensor) -> Tensor:
         if tensor.dim() == 0 or tensor.numel() == 0:
             raise DataError(f"{name}: shape {tuple(tensor.shape)} holds no examples")
-        _require_finite(name, tensor)
+        _require_finite(name, tensor, row)
         sizes[name] = tensor.shape[0]
         return tensor
 
@@ -72,8 +115,24 @@ def cut_into_batches(inputs: Inputs, batch_size: int | None, home: Home) -> list
     for name, other in sizes.items():
         if other != size:
             raise DataError(f"{name} has {other} examples; {first} has {size}")
+    if model is not None and whole_places(tensors):
+        tensors = _as_taken(model, tensors, home)
     step = size if batch_size is None else batch_size
     return [_cut(tensors, start, min(start + step, size)) for start in range(0, size, step)]
+
+
+def _as_taken(model: Drawable, tensors: Inputs, home: Home) -> Inputs:
+    """Whole numbers as the model takes them, found by a call of one drawn network."""
+    with torch.no_grad(), evaluation_mode(model):
+        drawn = next(iter(model.draws(1, torch.Generator(home.device).manual_seed(0))))
+        found = tried(
+            lambda some: model.call(drawn, _on(some, home.device)), tensors, home.dtype, len(next(tensors_in(tensors)))
+        )
+    return in_real_numbers(tensors, found.as_real, home.dtype)
+
+
+def _on(inputs: Inputs, device: torch.device) -> Inputs:
+    return map_tensors(inputs, lambda _, tensor: tensor.to(device))
 
 
 def map_tensors(inputs: Inputs, change: Callable[[str, Any], Any]) -> Inputs:
@@ -86,7 +145,7 @@ def map_tensors(inputs: Inputs, change: Callable[[str, Any], Any]) -> Inputs:
         return map_leaves(inputs, visit, "inputs", deep=False)
     raise DataError(
         f"inputs are a {type(inputs).__name__}; allowed: a tensor, a numpy array, a tuple (positional) or a "
-        "mapping (keywords) of them"
+        "mapping (keywords) of them, a DataLoader, a Dataset"
     )
 
 
@@ -106,10 +165,8 @@ def _cut(tensors: Inputs, start: int, stop: int) -> Batch:
 
 
 def _as_tensor(name: str, value: Tensor | np.ndarray[Any, Any], home: Home) -> Tensor:
-    if isinstance(value, Tensor):
-        return value
-    tensor = _from_numpy(name, value)
-    # numpy's default is float64, the network's is not: only arrays are converted, a tensor's dtype is meant.
+    tensor = value if isinstance(value, Tensor) else _from_numpy(name, value)
+    # Real numbers are taken in the network's dtype, as in ``fit``.
     return tensor.to(home.dtype) if tensor.is_floating_point() else tensor
 
 
@@ -121,7 +178,8 @@ def _from_numpy(name: str, array: np.ndarray[Any, Any]) -> Tensor:
         raise DataError(f"{name}: a numpy array of dtype {array.dtype}; it must hold numbers") from None
 
 
-def _require_finite(name: str, tensor: Tensor) -> None:
+def _require_finite(name: str, tensor: Tensor, row: int = 0) -> None:
     index = first_not_finite(tensor)
     if index is not None:
-        raise DataError(f"{name}: {tensor[index].item():g} at index {index}; every number must be finite")
+        at = (index[0] + row, *index[1:])
+        raise DataError(f"{name}: {tensor[index].item():g} at index {at}, row {at[0]}; every number must be finite")

@@ -20,8 +20,9 @@ from torch.func import jvp
 
 from ..errors import NetworkError, SettingError, nearest
 from ..layers import plain_kernels
+from ..outputs import require_tensor
 from ..types import LINEARISED, PREDICTIONS, SAMPLED, Inputs
-from .contracts import Drawable, Linearisable, require_tensor
+from .contracts import Drawable, Linearisable
 
 _NO_FORWARD_MODE = ("forward AD", "forward mode AD", "jvp", "setup_context")
 """How torch says that an operation has no derivative in forward mode."""

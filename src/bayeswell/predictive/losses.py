@@ -8,15 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..batches import is_source
 from ..errors import DataError, NetworkError, require_count
 from ..layers import plain_kernels
 from ..lifting import BayesianModule
 from ..likelihoods import check_targets
 from ..modes import evaluation_mode
+from ..outputs import require_tensor
 from ..types import Inputs, Likelihood
 from .accumulate import widened
-from .contracts import require_tensor
-from .inputs import as_targets, cut_into_batches, home_of
+from .inputs import as_targets, cut_into_batches, home_of, with_targets
 
 
 class DataLoss:
@@ -31,11 +32,13 @@ class DataLoss:
     ) -> None:
         if batch_size is not None:
             require_count("loss", "batch_size", batch_size)
+        if is_source(data):
+            data = with_targets(model, data)
         if not isinstance(data, tuple | list) or len(data) != 2:
-            raise DataError(f"data of type {type(data).__name__}; give (inputs, targets)")
+            raise DataError(f"data of type {type(data).__name__}; give (inputs, targets), a DataLoader or a data set")
         self.model, self.likelihood = model, likelihood
         self.home = home_of(model)
-        self.batches = cut_into_batches(data[0], batch_size, self.home)
+        self.batches = cut_into_batches(data[0], batch_size, self.home, model)
         self.examples = self.batches[-1].stop
         self.targets = as_targets(data[1], self.examples).to(self.home.device)
         self._checked = False

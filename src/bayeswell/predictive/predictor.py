@@ -14,9 +14,11 @@ from ..lifting import Saved, uncalibrated
 from ..lifting import load as load_saved
 from ..lifting import save as save_model
 from ..lifting import save_adapter
+from ..outputs import Output
 from ..types import Calibration, Inputs
 from .calibration import HeldOut, applied, find_calibration, together
 from .evaluate import predict
+from .inputs import with_targets
 from .predictions import ClassPrediction, RealPrediction
 
 
@@ -60,7 +62,7 @@ class Predictor(Saved):
     def calibrate(
         self,
         inputs: Inputs,
-        targets: Any,
+        targets: Any = None,
         *,
         weights: Any = None,
         draws: int = 100,
@@ -71,11 +73,13 @@ class Predictor(Saved):
 
         One scale of the posterior's stds and one temperature of the logits (or factor of the noise std) are chosen by
         the NLL of the averaged prediction, each only where the gain exceeds its standard error; ``calibration`` says
-        what was found, ``predictive.calibration`` how. ``weights`` (S,) say how often each example counts. What was
+        what was found, ``predictive.calibration`` how. ``targets`` None are those of a loader or data set given as
+        ``inputs``, a text is the name of their column. ``weights`` (S,) say how often each example counts. What was
         calibrated before begins anew from what it was without that, so that the same data give the same numbers (a
         scale of 0 cannot be undone: then it stays the mean network).
         """
         own = uncalibrated(self)
+        inputs, targets = with_targets(own.model, inputs, targets)
         held_out = HeldOut(own.model, own.likelihood, inputs, targets, weights)
         found = find_calibration([held_out], draws=draws, batch_size=batch_size, seed=seed)
         result = own.calibrated(found)
@@ -95,12 +99,14 @@ def load(
     *,
     device: str | torch.device = "cpu",
     parts: Sequence[Any] = (),
+    output: Output | None = None,
 ) -> Predictor:
     """Bring back what ``save`` wrote; it predicts as it did.
 
     A network of a class of one's own is passed as ``net``: it supplies the code and the structure, its weights do not
-    matter (but the frozen ones do where they were left out, ``save_adapter``). ``parts`` are the classes (or functions) of parts of one's own that are not registered with
-    ``bayeswell.register``. Nothing that is loaded is run.
+    matter (where the frozen ones were left out, ``save_adapter``, they do). ``parts`` are the classes (or functions) of
+    parts of one's own that are not registered with ``bayeswell.register``, ``output`` the hook of a model that was made
+    with one. Nothing that is loaded is run.
     """
-    saved = load_saved(path, net, device=device, parts=parts)
+    saved = load_saved(path, net, device=device, parts=parts, output=output)
     return Predictor(saved.model, saved.likelihood, calibration=saved.calibration)

@@ -1,6 +1,6 @@
 """Training: one loop, one call, and runs that survive."""
 
-from .data import Batches, as_batches, batch_count, usual_batch_size
+from .data import Batches, WorkerBatches, as_batches, batch_count, usual_batch_size
 from .early_stopping import KeepBest
 from .engine import Devices
 from .fit import fit, fit_member
@@ -27,6 +27,7 @@ __all__ = [
     "Result",
     "Run",
     "RunFolder",
+    "WorkerBatches",
     "as_batches",
     "batch_count",
     "fit",

@@ -16,12 +16,14 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from ..batches import Columns
 from ..errors import DataError, SettingError
 from ..nested import taken
 from ..predictive.calibration import HeldOut, find_calibration
 from ..predictive.predictor import Predictor
 from ..random import derive_seed, make_generator
 from .data import TensorBatches, as_batches
+from .held_out import read_held_out
 from .run_folder import RunFolder
 
 FOLDS, SHARE = 5, 0.1
@@ -66,17 +68,20 @@ def calibrated_fit(
     data: Any,
     calibrate: bool | int | float,
     *,
-    validation: tuple[Any, Any] | None,
+    validation: Any,
     folder: Any,
     resume: bool,
     seed: int,
     dtype: torch.dtype | None,
+    columns: Columns | None = None,
 ) -> PredictorT:
     """A model trained by ``train`` and calibrated, by the rule above."""
     if validation is not None:
         result = train(data, validation, folder, main=True)
-        return result.calibrate(*_as_tensors(validation, dtype), seed=derive_seed(seed, "calibrate"))
-    whole = as_batches(data, 1, dtype)
+        held_out_data = read_held_out(validation, columns or Columns(), dtype)
+        chosen = {"seed": derive_seed(seed, "calibrate")}
+        return result.calibrate(held_out_data.inputs, held_out_data.targets, **chosen)
+    whole = as_batches(data, 1, dtype, columns=columns)
     if not isinstance(whole, TensorBatches):
         raise DataError(
             f"calibrate: a {type(data).__name__} cannot be cut in two; hold out data yourself and give "
@@ -113,12 +118,6 @@ def _part(whole: TensorBatches, rows: Tensor) -> tuple[Any, ...]:
 
 def _held_out(trained: Predictor, whole: TensorBatches, rows: Tensor) -> HeldOut:
     return HeldOut(trained.model, trained.likelihood, *_part(whole, rows))
-
-
-def _as_tensors(validation: tuple[Any, Any], dtype: torch.dtype | None) -> tuple[Any, Tensor]:
-    pairs = as_batches(validation, 1, dtype)
-    assert isinstance(pairs, TensorBatches)  # fit has looked at them
-    return pairs.inputs, pairs.targets
 
 
 def _folder(folder: Any, resume: bool, fold: int) -> RunFolder | None:

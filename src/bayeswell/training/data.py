@@ -6,20 +6,33 @@ noisier than any other's. An epoch's mean objective is exact all the same, since
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader
 
+from ..batches import (
+    Columns,
+    ExampleStream,
+    Task,
+    examples_in,
+    is_source,
+    read_examples,
+    read_tasks,
+    require_source,
+    sample_sha256,
+)
 from ..errors import DataError, SettingError, require_count
 from ..fingerprint import sha256_of
 from ..nested import taken
+from ..objectives.checked import require_finite
+from ..predictive.trial import FEW, in_real_numbers
 from ..random import derive_seed, make_generator
 from ..types import Inputs
-from .example_stream import ExampleStream, sample_sha256
-from .examples import as_tensors, as_weights, batch_parts, require_equal_length
+from .examples import as_tensors, as_weights, batch_parts, column_pair, require_equal_length, with_row
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]
 """Changes the inputs of a batch at random: (inputs, generator) -> inputs."""
@@ -76,12 +89,14 @@ class TensorBatches(Batches):
         """One shuffled pass."""
         chosen = _order(self.examples, self.batch_size, seed)
         for batch in range(start, self.count):
-            rows = chosen[batch]
-            inputs = taken(self.inputs, rows)
-            if self.augment is not None:
-                # A generator for each batch: whoever enters in the middle sees the same changes.
-                inputs = self.augment(inputs, make_generator(derive_seed(seed, "augment", batch)))
-            yield inputs, self.targets[rows], None if self.weights is None else self.weights[rows]
+            yield self._cut(chosen[batch], seed, batch)
+
+    def _cut(self, rows: Tensor, seed: int, batch: int) -> Batch:
+        inputs = taken(self.inputs, rows)
+        if self.augment is not None:
+            # A generator for each batch: whoever enters in the middle, or reads it elsewhere, sees the same changes.
+            inputs = self.augment(inputs, make_generator(derive_seed(seed, "augment", batch)))
+        return inputs, self.targets[rows], None if self.weights is None else self.weights[rows]
 
     def fingerprint(self) -> str:
         """SHA-256 of all inputs and targets, and of the weights if there are any."""
@@ -89,28 +104,89 @@ class TensorBatches(Batches):
         return sha256_of((self.inputs, self.targets, *weights))
 
 
-class LoaderBatches(Batches):
-    """A DataLoader as it is: its own sampler, workers and collation; its shuffling follows the seed."""
+class WorkerBatches(TensorBatches):
+    """Tensors in memory that worker processes cut and augment: bit for bit the batches that none of them gives."""
 
-    def __init__(self, loader: DataLoader[Any], dtype: torch.dtype | None) -> None:
-        if not isinstance(loader.sampler, Sized) or len(loader.sampler) == 0 or len(loader) == 0:
-            raise DataError("the DataLoader shows no batch: its data are empty, or fewer than a batch that it drops")
-        self.loader, self.dtype = loader, dtype
-        self.examples, self.count = len(loader.sampler), len(loader)
+    def __init__(
+        self, inputs: Inputs, targets: Tensor, batch_size: int, augment: Augment | None = None, workers: int = 1
+    ) -> None:
+        super().__init__(inputs, targets, batch_size, augment)
+        self.workers = workers
+
+    def weighted(self, seed: int, start: int = 0) -> Iterator[Batch]:
+        """One shuffled pass."""
+        chosen = _order(self.examples, self.batch_size, seed)
+        tasks = [Task((chosen[batch].tolist(), seed, batch), 0) for batch in range(start, self.count)]
+        yield from read_tasks(self._read, tasks, derive_seed(seed, "workers"), num_workers=self.workers)
+
+    def _read(self, which: tuple[list[int], int, int]) -> Batch:
+        return self._cut(torch.tensor(which[0]), *which[1:])
+
+
+class ReadBatches(Batches):
+    """Batches that are read as they are met, here or by workers; a bad one is named by its place in the data set."""
+
+    columns: Columns
+    dtype: torch.dtype | None
+    as_real: frozenset[str] = frozenset()
+    check: Callable[[Tensor], None] | None = None
+
+    def few(self) -> tuple[Inputs, Tensor]:
+        """The first two examples, read apart from any epoch."""
+        raise NotImplementedError
+
+    def _parts(self, batch: Any, rows: Sequence[int] | None) -> Batch:
+        inputs, targets, weights = batch_parts(batch, self.dtype, self.columns)
+        try:
+            require_finite("the inputs", inputs)
+            if self.check is not None:
+                self.check(targets)
+        except DataError as error:
+            raise with_row(error, rows) from None
+        return in_real_numbers(inputs, self.as_real, self.dtype), targets, weights
+
+
+class LoaderBatches(ReadBatches):
+    """A DataLoader as it is: its own sampler, workers and collation; its shuffling follows the seed.
+
+    What its sampler draws is known before anything is read: so an epoch can be entered at any batch, each batch has a
+    random stream of its own, whoever reads it, and a bad example can be named.
+    """
+
+    def __init__(self, loader: DataLoader[Any], dtype: torch.dtype | None, columns: Columns | None = None) -> None:
+        require_source(loader)
+        self.loader, self.dtype, self.columns = loader, dtype, columns or Columns()
+        self.examples, self.count = examples_in(loader), len(loader)
         dropping = loader.drop_last and loader.batch_size is not None
         self.shown = self.count * (loader.batch_size or 1) if dropping else self.examples
 
     def weighted(self, seed: int, start: int = 0) -> Iterator[Batch]:
-        """One pass; batches before ``start`` are read and left out, since a loader cannot be entered in the middle."""
-        for generator in (self.loader.generator, getattr(self.loader.sampler, "generator", None)):
+        """One pass."""
+        loader = self.loader
+        for generator in (loader.generator, getattr(loader.sampler, "generator", None)):
             if isinstance(generator, torch.Generator):
                 generator.manual_seed(derive_seed(seed, "loader"))
-        # Samplers and worker seeds draw from torch's global stream when the pass begins, examples (without workers)
-        # whenever one is read: both from a stream of the epoch's own, so that nothing depends on what was before.
-        # Not from the stream of the run: examples that are read ahead or again would shift its dropout masks.
+        if type(loader).__iter__ is not DataLoader.__iter__:
+            yield from self._as_it_comes(seed, start)
+            return
+        sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+        # Samplers draw from torch's global stream: from one of the epoch's own, so that nothing depends on what was
+        # before. Not from the stream of the run: examples that are read ahead or again would shift its dropout masks.
+        with ExampleStream(derive_seed(seed, "examples")).entered():
+            drawn = list(islice(sampler, self.count))
+        tasks = [Task(rows, derive_seed(seed, "examples", batch)) for batch, rows in enumerate(drawn)][start:]
+        read = read_examples(loader.dataset, loader.collate_fn)
+        how = {name: getattr(loader, name) for name in _HOW if hasattr(loader, name)}
+        for rows, batch in zip(
+            drawn[start:], read_tasks(read, tasks, derive_seed(seed, "workers"), **how), strict=True
+        ):
+            yield self._parts(batch, rows if isinstance(rows, list) else None)
+        if len(drawn) < self.count:
+            raise DataError(f"the DataLoader ended after {len(drawn)} batches; it had promised {self.count}")
+
+    def _as_it_comes(self, seed: int, start: int) -> Iterator[Batch]:
+        """A loader with a way of its own to go through its data; batches before ``start`` are read and left out."""
         stream = ExampleStream(derive_seed(seed, "examples"))
-        if self.loader.persistent_workers:
-            self.loader._iterator = None  # workers that stay would go on from where their own streams are
         with stream.entered():
             reader = iter(self.loader)
         for index in range(self.count):
@@ -119,7 +195,17 @@ class LoaderBatches(Batches):
             if batch is None:
                 raise DataError(f"the DataLoader ended after {index} batches; it had promised {self.count}")
             if index >= start:
-                yield batch_parts(batch, self.dtype)
+                yield self._parts(batch, None)
+
+    def few(self) -> tuple[Inputs, Tensor]:
+        """The first examples; of a loader with a way of its own the first batch."""
+        loader, own = self.loader, type(self.loader).__iter__ is not DataLoader.__iter__
+        if own:
+            return next(iter(self._as_it_comes(0, 0)))[:2]
+        with ExampleStream(0).entered():
+            drawn = list(range(min(FEW, len(loader.dataset)))) if loader.batch_sampler is not None else 0  # type: ignore[arg-type]
+            batch = read_examples(loader.dataset, loader.collate_fn)(drawn)
+        return batch_parts(batch, self.dtype, self.columns)[:2]
 
     def fingerprint(self) -> str:
         """SHA-256 of the length and of three examples of the data set, and of how they are put into batches."""
@@ -128,14 +214,19 @@ class LoaderBatches(Batches):
         return sha256_of((sample_sha256(loader.dataset, self.examples), how))
 
 
-class DatasetBatches(Batches):
-    """A map-style data set: examples are collated batch by batch."""
+_HOW = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "prefetch_factor")
+"""What of a loader says how, not what, it reads."""
 
-    def __init__(self, dataset: Dataset[Any], batch_size: int, dtype: torch.dtype | None) -> None:
+
+class DatasetBatches(ReadBatches):
+    """A map-style data set, or one of columns: examples are collated batch by batch."""
+
+    def __init__(
+        self, dataset: Any, batch_size: int, dtype: torch.dtype | None, columns: Columns | None = None
+    ) -> None:
         require_count("data", "batch_size", batch_size)
-        if not isinstance(dataset, Sized) or len(dataset) == 0:
-            raise DataError("the data set is empty or does not tell its length")
-        self.dataset, self.dtype = dataset, dtype
+        require_source(dataset)
+        self.dataset, self.dtype, self.columns = dataset, dtype, columns or Columns()
         self.examples = self.shown = len(dataset)
         self.batch_size = min(batch_size, self.examples)
         self.count = batch_count(self.examples, batch_size)
@@ -143,11 +234,19 @@ class DatasetBatches(Batches):
     def weighted(self, seed: int, start: int = 0) -> Iterator[Batch]:
         """One shuffled pass."""
         chosen = _order(self.examples, self.batch_size, seed)
+        read = read_examples(self.dataset)
         for batch in range(start, self.count):
+            rows = chosen[batch].tolist()
             # As in a loader, what an example draws at random comes from a stream of its own.
             with ExampleStream(derive_seed(seed, "examples", batch)).entered():
-                collated = default_collate([self.dataset[index] for index in chosen[batch].tolist()])
-            yield batch_parts(collated, self.dtype)
+                collated = read(rows)
+            yield self._parts(collated, rows)
+
+    def few(self) -> tuple[Inputs, Tensor]:
+        """The first two examples."""
+        with ExampleStream(0).entered():
+            batch = read_examples(self.dataset)(list(range(min(FEW, self.examples))))
+        return batch_parts(batch, self.dtype, self.columns)[:2]
 
     def fingerprint(self) -> str:
         """SHA-256 of the length and of three examples."""
@@ -176,26 +275,36 @@ def usual_batch_size(examples: int) -> int:
 
 
 def as_batches(
-    data: Any, batch_size: int | None, dtype: torch.dtype | None = None, augment: Augment | None = None
+    data: Any,
+    batch_size: int | None,
+    dtype: torch.dtype | None = None,
+    augment: Augment | None = None,
+    columns: Columns | None = None,
 ) -> Batches:
-    """Batches from ``(inputs, targets)`` as tensors or arrays, from a Dataset or from a DataLoader.
+    """Batches from ``(inputs, targets)`` as tensors or arrays, from columns by name, a Dataset or a DataLoader.
 
     A third part, ``(inputs, targets, weights)``, says how often each example counts: a weight of 2 is the example met
     twice. N stays the number of examples: N total = sum_n weight_n nll_n + KL. Real numbers take the given dtype (the
-    network's); whole numbers (labels, tokens) stay as they are. Without a batch size it is the usual one.
+    network's); whole numbers (labels, tokens) stay as they are. Without a batch size it is the usual one. Columns are
+    split as ``columns`` says: which is the target, what the network takes. Batches that are some already stay so.
     """
-    if augment is not None and isinstance(data, DataLoader | Dataset):
-        raise SettingError("augment works on tensors; a Dataset or DataLoader changes its examples itself")
-    if isinstance(data, DataLoader):
-        return LoaderBatches(data, dtype)
-    if isinstance(data, Dataset):
+    columns = columns or Columns()
+    if isinstance(data, Batches):
+        return data
+    if is_source(data):
+        if augment is not None:
+            raise SettingError("augment works on tensors; a Dataset or DataLoader changes its examples itself")
+        if isinstance(data, DataLoader):
+            return LoaderBatches(data, dtype, columns)
         size = usual_batch_size(len(data) if isinstance(data, Sized) else 0) if batch_size is None else batch_size
-        return DatasetBatches(data, size, dtype)
+        return DatasetBatches(data, size, dtype, columns)
+    if isinstance(data, Mapping):
+        data = column_pair(data, columns)
     if not isinstance(data, tuple | list) or len(data) not in (2, 3):
         found = f"{len(data)} parts" if isinstance(data, tuple | list) else f"type {type(data).__name__}"
         raise DataError(
-            f"data of {found}; give (inputs, targets) or (inputs, targets, weights) as tensors or arrays, a Dataset, "
-            "a DataLoader"
+            f"data of {found}; give (inputs, targets) or (inputs, targets, weights) as tensors or arrays, columns by "
+            "name with the targets among them, a Dataset, a DataLoader"
         )
     inputs, targets = as_tensors(data[0], dtype), as_tensors(data[1], dtype)
     if not isinstance(targets, Tensor) or targets.dim() == 0:

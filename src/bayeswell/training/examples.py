@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..batches import Collated, Columns, parts_of
+from ..batches.columns import TARGETS
 from ..errors import DataError
 from ..nested import leaves, taken
 from ..types import Inputs
+
+_INDEX = re.compile(r"at index \(?(\d+)")
 
 
 def as_tensors(value: Any, dtype: torch.dtype | None) -> Any:
@@ -44,26 +49,52 @@ def as_weights(given: Any, examples: int, dtype: torch.dtype | None) -> Tensor:
     return weights
 
 
-def batch_parts(batch: Any, dtype: torch.dtype | None) -> tuple[Inputs, Tensor, Tensor | None]:
+def batch_parts(
+    batch: Any, dtype: torch.dtype | None, columns: Columns | None = None
+) -> tuple[Inputs, Tensor, Tensor | None]:
     """Inputs, targets and weights (None without) of a collated batch of a Dataset or DataLoader."""
-    if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
-        count = f"{len(batch)} parts" if isinstance(batch, tuple | list) else type(batch).__name__
+    parts = parts_of(batch, columns or Columns())
+    if parts.targets is None:
+        names = ", ".join(map(str, batch)) if isinstance(batch, Mapping) else type(batch).__name__
         raise DataError(
-            f"a batch of {count}; it must be (inputs, targets) or (inputs, targets, weights): put several inputs into "
-            "a tuple or mapping"
+            f"a batch without targets ({names}); it must be (inputs, targets) or (inputs, targets, weights), or have a "
+            f"column of targets ({', '.join(TARGETS)}, or the one named by target=)"
         )
-    inputs, targets = as_tensors(batch[0], dtype), as_tensors(batch[1], dtype)
-    if len(batch) == 2:
+    inputs, targets = as_tensors(parts.inputs, dtype), as_tensors(parts.targets, dtype)
+    if not isinstance(targets, Tensor) or targets.dim() == 0:
+        raise DataError(f"targets of type {type(parts.targets).__name__} in a batch; give one number for each example")
+    if parts.weights is None:
         return inputs, targets, None
-    weights = as_tensors(batch[2], dtype)
+    weights = as_tensors(parts.weights, dtype)
     # Real numbers, so that labels behind two inputs are not taken for weights.
     if not isinstance(weights, Tensor) or not weights.is_floating_point():
-        kind = weights.dtype if isinstance(weights, Tensor) else type(batch[2]).__name__
+        kind = weights.dtype if isinstance(weights, Tensor) else type(parts.weights).__name__
         raise DataError(
             f"a batch of 3 parts must be (inputs, targets, weights) with weights in real numbers, here {kind}: put "
             "several inputs into a tuple or mapping"
         )
     return inputs, targets, as_weights(weights, len(targets), dtype)
+
+
+def column_pair(data: Mapping[str, Any], columns: Columns) -> tuple[Any, Any]:
+    """Inputs and targets of columns given by name."""
+    inputs, targets = columns.split(data)
+    columns.require_targets(targets, list(data))
+    return inputs, targets
+
+
+def with_row(error: DataError, rows: Sequence[int] | None = None) -> DataError:
+    """The error with the row of the user's data at its end: that which stands first in its index.
+
+    ``rows`` are the places in the data set of the examples of a batch; None: the index counts the rows themselves.
+    """
+    found = _INDEX.search(str(error))
+    if found is None or "row " in str(error):
+        return error
+    place = int(found[1])
+    if rows is None:
+        return DataError(f"{error} (row {place} of the data)")
+    return DataError(f"{error} (example {rows[place]} of the data set)" if place < len(rows) else str(error))
 
 
 def require_equal_length(inputs: Any, examples: int) -> None:
@@ -74,8 +105,8 @@ def require_equal_length(inputs: Any, examples: int) -> None:
 
 
 def first_examples(inputs: Inputs, count: int) -> Inputs:
-    """The first ``count`` examples."""
-    return taken(inputs, slice(count))
+    """The first ``count`` examples (fewer of batches that are each padded to a length of their own)."""
+    return inputs.first(count) if isinstance(inputs, Collated) else taken(inputs, slice(count))
 
 
 def part_of(inputs: Inputs, targets: Tensor, start: int, stop: int) -> tuple[Inputs, Tensor]:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..batches import Columns
 from ..errors import (
     BayeswellWarning,
     CompositionError,
@@ -26,21 +27,23 @@ from ..errors import (
     nearest,
     require_count,
 )
-from ..fingerprint import sha256_of
 from ..lifting import BayesianModule, Saved, Where
 from ..methods import Assembly, Method, ResolvedMethod, assemble
 from ..nested import joined
+from ..outputs import Output, require_hook
 from ..random import derive_seed, make_generator
 from ..registry import label_of
 from ..types import BANK, MIXTURE, Progress
 from .beginning import Beginning, beginning, end_state
 from .calibrating import calibrated_fit
 from .chains import away_from, disagreement, function_space_report
-from .data import Augment, Batch, Batches, TensorBatches, as_batches
+from .checking import Trial
+from .data import Augment, Batch, Batches, as_batches
 from .early_stopping import KeepBest
 from .engine import Devices, Engine
 from .examples import dtype_of, first_examples
 from .finalize import final_model
+from .held_out import HeldOutData, read_held_out
 from .loop import train
 from .members import Contribution, contribution, gather, mean_likelihood
 from .progress import ProgressBar, wants_progress
@@ -70,7 +73,7 @@ def fit(
     batch_size: int | None = None,
     seed: int = 0,
     where: Where = "all",
-    validation: tuple[Any, Any] | None = None,
+    validation: Any = None,
     early_stopping: KeepBest | int | None = None,
     augment: Augment | None = None,
     accumulate: int = 1,
@@ -81,6 +84,8 @@ def fit(
     watch: Watcher | None = None,
     progress: bool | None = None,
     calibrate: bool | int | float = False,
+    target: str | None = None,
+    output: Output | None = None,
     **settings: Any,
 ) -> Result:
     """Train a network as a Bayesian one.
@@ -89,7 +94,8 @@ def fit(
         net: any ``nn.Module``; it is copied, not changed. Or what was trained before (a ``Result``, what ``load``
             brings back, a lifted model): then training goes on, see below.
         data: ``(inputs, targets)`` as tensors or numpy arrays, a Dataset or a DataLoader; a third part says how often
-            each example counts (a weight of 2: the example met twice).
+            each example counts (a weight of 2: the example met twice). Or columns by name, in a mapping, in the batches
+            of a loader or in a Hugging Face data set: ``{"input_ids": ..., "attention_mask": ..., "labels": ...}``.
         method: a name (``find_method``), or a ``Method``; None: "auto", or the result's own.
         likelihood: a name, ``{"name": ..., setting: value}``, an object with an ``nll``, or a function of the outputs
             that returns a torch distribution; None: "categorical", or the result's own.
@@ -99,7 +105,7 @@ def fit(
             own.
         seed: decides the order of the data, all noise, dropout and starts.
         where: which parameters are Bayesian, as in ``bayesian``.
-        validation: held-out ``(inputs, targets)``, measured after every epoch.
+        validation: held-out data in any of these forms, measured after every epoch.
         early_stopping: a ``KeepBest``, or how many epochs without a better validation nll to wait for; the weights of
             the best epoch are kept.
         augment: changes the inputs of a batch at random, ``(inputs, generator) -> inputs``.
@@ -113,6 +119,10 @@ def fit(
         calibrate: choose a scale of the stds and a temperature of the logits (or noise) on held-out data, see
             ``Predictor.calibrate``: on ``validation`` if given, else on a tenth of the data, or of fewer than 5,000 by
             cross-fitting in five folds (five times the training). A share (0.2) or a number of folds (10) says which.
+        target: the column of the targets; None: "labels", "label", "targets", "target" or "y". All other columns go to
+            the network as keywords.
+        output: a function of what the network returns that gives the tensor of its logits or means; None where that is
+            a tensor, has ``.logits`` or "logits", or is a tuple that begins with it. It is code, and not saved.
         settings: any part of the method by name: posterior, prior, estimator, temperature, stepper, lr, ...
 
     A result goes on as if it had been planned longer from the start: with a constant rate, a temperature that is a
@@ -127,6 +137,9 @@ def fit(
     if resume and folder is None:
         raise SettingError("resume = True, but no folder: say where the run is")
     _require_known(settings)
+    require_hook(output)
+    if target is not None and not isinstance(target, str):
+        raise SettingError(f"target = {target!r}; give the name of a column")
     if calibrate is not False:
         if isinstance(net, Saved | BayesianModule) and validation is None:
             raise SettingError(
@@ -138,23 +151,31 @@ def fit(
                 net, data, method, likelihood, epochs=epochs, batch_size=batch_size, seed=seed, where=where,
                 validation=validation, early_stopping=early_stopping, augment=augment, accumulate=accumulate,
                 devices=devices, folder=folder, resume=resume, callbacks=callbacks if main else (),
-                watch=watch if main else None, progress=progress if main else False, **settings,
+                watch=watch if main else None, progress=progress if main else False, target=target,
+                output=output, **settings,
             )  # fmt: skip
 
-        how: dict[str, Any] = {"validation": validation, "folder": folder, "seed": seed}
-        return calibrated_fit(again, data, calibrate, **how, resume=resume, dtype=_dtype(net))
+        how: dict[str, Any] = {"validation": validation, "folder": folder, "seed": seed, "resume": resume}
+        columns, own = Columns(_module(net), target), dtype_of(_module(net))
+        return calibrated_fit(again, data, calibrate, **how, dtype=own, columns=columns)
     start = beginning(net, method, likelihood, settings, where)
     dtype = dtype_of(start.module)
-    batches = as_batches(data, batch_size, dtype, augment)
+    columns = Columns(start.module, target)
+    batches = as_batches(data, batch_size, dtype, augment, columns)
+    trial = Trial(start.module, start.likelihood, output)
+    trial.look_at(batches)
     start, epochs, note = start.with_data(batches).within_budget(batches.examples, epochs)
     chosen, likelihood = start.method, start.likelihood
     if note and progress is not False:
         sys.stderr.write(f"{note}\n")
-    validate, best, held_out = _validation(chosen, validation, early_stopping, dtype)
+    held_out = None if validation is None else read_held_out(validation, columns, dtype)
+    if held_out is not None:
+        trial.look_at_read(held_out.inputs, held_out.targets, "validation")
+    validate, best, some = _validation(chosen, held_out, early_stopping)
     where_to = Devices(devices=devices) if isinstance(devices, int) else devices
     engine = Engine(where_to)
     run_folder = folder if isinstance(folder, RunFolder) or folder is None else RunFolder(folder, resume=resume)
-    plan = _Plan(start, batches, start.epochs_done + epochs, seed, where, accumulate, engine)
+    plan = _Plan(start, batches, start.epochs_done + epochs, seed, where, accumulate, engine, output)
     watchers: list[Callback] = [*callbacks]
     if watch is not None:
         watchers.append(_Watch(watch))
@@ -164,8 +185,9 @@ def fit(
             described = plain_settings(
                 chosen, likelihood, start.module, batches.fingerprint(),
                 epochs=epochs, batch_size=batch_size, seed=seed, where=where, accumulate=accumulate,
-                validation=None if validation is None else sha256_of(validation), early_stopping=best, augment=augment,
+                validation=None if held_out is None else held_out.sha256, early_stopping=best, augment=augment,
                 precision=where_to.precision, ranks=engine.ranks, device=engine.device.type,
+                **({} if output is None else {"output": output}),
             )  # fmt: skip
             if engine.rank == 0:
                 run_folder.open(described)
@@ -173,11 +195,11 @@ def fit(
                 engine.wait()
         if wants_progress(progress) and engine.rank == 0:
             watchers.append(stack.enter_context(closing(ProgressBar())))
-        return _fit_members(plan, validate, best, watchers, run_folder, held_out)
+        return _fit_members(plan, validate, best, watchers, run_folder, some)
 
 
-def _dtype(net: nn.Module | Saved) -> torch.dtype | None:
-    return dtype_of(net.model if isinstance(net, Saved) else net)
+def _module(net: nn.Module | Saved) -> nn.Module:
+    return net.model if isinstance(net, Saved) else net
 
 
 def _require_known(settings: Mapping[str, Any]) -> None:
@@ -215,6 +237,7 @@ class _Plan:
     where: Where
     accumulate: int
     engine: Engine
+    output: Output | None = None
 
     def _assembled(self, member: int, parts: ResolvedMethod) -> tuple[Assembly, Streams]:
         """The parts before the first step, and the random streams they were made with."""
@@ -223,7 +246,7 @@ class _Plan:
         assembly = assemble(
             parts, self.start.on(self.engine.device), self.start.likelihood,
             dataset_size=self.batches.examples, batches=self.batches.count, epochs=self.epochs, where=self.where,
-            generator=streams.stepper, member=member,
+            generator=streams.stepper, member=member, output=self.output,
         )  # fmt: skip
         return assembly, streams
 
@@ -358,7 +381,7 @@ def fit_member(
 
 
 def _validation(
-    method: Method, held_out: tuple[Any, Any] | None, stopping: KeepBest | int | None, dtype: torch.dtype | None
+    method: Method, held_out: HeldOutData | None, stopping: KeepBest | int | None
 ) -> tuple[Validation | None, KeepBest | None, Examples | None]:
     if stopping is not None:
         if held_out is None:
@@ -371,11 +394,7 @@ def _validation(
     best = KeepBest(patience=stopping) if isinstance(stopping, int) else stopping
     if held_out is None:
         return None, None, None
-    pairs = as_batches(held_out, 1, dtype)
-    if not isinstance(pairs, TensorBatches) or pairs.weights is not None:
-        raise SettingError("validation must be (inputs, targets) as tensors or arrays")
-    some = Examples(first_examples(pairs.inputs, _HELD_OUT), pairs.targets[:_HELD_OUT])
-    return validation_on(pairs.inputs, pairs.targets, draws=10), best, some
+    return validation_on(held_out.inputs, held_out.targets, draws=10), best, Examples(*held_out.first(_HELD_OUT))
 
 
 class _Watch(Callback):
