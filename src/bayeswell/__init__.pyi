@@ -29,7 +29,7 @@ from .likelihoods import (
 )
 from .methods import METHODS, Method, find_method, method_names, register
 from .models import MODELS, build_model, default_model
-from .objectives import ELBO
+from .objectives import ELBO, Loss
 from .optimizers import OPTIMIZERS, RATES, TorchOptimizer, TorchScheduler
 from .post_hoc import POST_HOC
 from .posteriors import POSTERIORS, Delta, Full, KTied, LowRank, MatrixNormal, MeanField
@@ -101,6 +101,7 @@ __all__ = [
     "LaplacePrior",
     "LinearAnneal",
     "LocalReparameterization",
+    "Loss",
     "LowRank",
     "MatrixNormal",
     "MeanField",
