@@ -110,7 +110,7 @@ def test_checkpoints_hold_what_was_collected(tmp_path: Path) -> None:
     half = trainer(first, max_epochs=2)
     half.fit(module(), loader())
     half.save_checkpoint(tmp_path / "half.ckpt", weights_only=False)
-    trainer(again).fit(module(), loader(), ckpt_path=tmp_path / "half.ckpt", weights_only=False)
+    trainer(again).fit(module(), loader(), ckpt_path=tmp_path / "half.ckpt", weights_only=True)
     assert whole.model is not None
     assert again.model is not None
     assert again.state_dict()["collector"]["snapshots"] == EPOCHS
