@@ -380,7 +380,7 @@ def test_a_network_that_returns_no_tensor_is_told_so() -> None:
             self.layer = nn.Linear(4, 3)
 
         def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-            return self.layer(x), x
+            return self.layer(x), self.layer(-x)
 
     for estimator in ESTIMATORS:
         model = lift(Two(), estimator=estimator)

@@ -64,7 +64,7 @@ def require_hook(output: Any) -> None:
 
 def name_of(output: Output) -> str:
     """What a hook is called in messages and records."""
-    return str(getattr(output, "__qualname__", type(output).__qualname__))
+    return str(getattr(output, "__name__", type(output).__qualname__))
 
 
 def _kind(found: Any) -> str:

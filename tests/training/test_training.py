@@ -253,13 +253,13 @@ def test_points_and_banks_are_not_asked_twice() -> None:
     assert fit(network(), problem(), "mc-dropout", epochs=1).predict(x, draws=7).draws == 7
 
 
-def test_a_bad_batch_is_named_with_its_step() -> None:
+def test_a_bad_batch_is_named() -> None:
     x, y = problem(30)
     loader = DataLoader(TensorDataset(x[:20], y[:20], y[:20]), batch_size=10)
     with pytest.raises(bw.DataError, match="a batch of 3 parts"):
         fit(network(), loader, "map", epochs=1)
     x[3, 1] = torch.inf
-    with pytest.raises(bw.DataError, match=r"step \d+: NaN or inf in the inputs"):
+    with pytest.raises(bw.DataError, match=r"NaN or inf in the inputs.*row 3 of the data"):
         fit(network(), (x, y), "map", epochs=1, batch_size=5)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from ..errors import BayeswellWarning, DataError, nearest
 
@@ -59,13 +60,20 @@ class Columns:
             raise DataError(f"columns {found} could all be the targets; say which: target={found[0]!r}")
         return found[0] if found else None
 
+    @staticmethod
+    def refuse_splits(batch: Mapping[str, Any]) -> None:
+        """A mapping of data sets is not one of columns."""
+        splits = [name for name, values in batch.items() if is_columns(values) or isinstance(values, Dataset)]
+        if splits:
+            raise DataError(f"several data sets ({', '.join(map(str, splits))}); give one of them: data[{splits[0]!r}]")
+
     def split(self, batch: Mapping[str, Any]) -> tuple[Any, Any]:
         """Inputs for the network, and targets (None without)."""
         key = self.target_of(list(batch))
         texts = [name for name, values in batch.items() if _is_text(values)]
         rest = {name: values for name, values in batch.items() if name != key and name not in texts}
         unknown = [] if self.keywords is None else [name for name in rest if name not in self.keywords]
-        if (len(rest) == 1 and len(unknown) == 1) or (len(rest) == 1 and self.keywords == frozenset()):
+        if len(rest) == len(unknown) == 1:  # the only input there is, whatever the network calls it
             return next(iter(rest.values())), None if key is None else batch[key]
         inputs = {name: values for name, values in rest.items() if name not in unknown}
         if not inputs:
@@ -80,9 +88,9 @@ class Columns:
         """Inputs given by name; a batch with targets among them is split, other names are the network's to refuse."""
         return batch if self.target_of(list(batch)) is None else self.split(batch)[0]
 
-    def require_targets(self, targets: Any, names: Sequence[str]) -> None:
+    def require_target(self, names: Sequence[str]) -> None:
         """Refuse columns without targets, where they are needed."""
-        if targets is None:
+        if self.target_of(names) is None:
             raise DataError(
                 f"columns {', '.join(map(str, names))}: which of them is the target? name it: target='...' (found "
                 f"without: {', '.join(TARGETS)})"

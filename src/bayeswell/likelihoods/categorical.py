@@ -69,9 +69,11 @@ class Categorical(nn.Module):
             labels = targets.long()
             wrong = ((labels < 0) | (labels >= classes)) & self._is_counted(labels)
             if bool(wrong.any()):
+                first = int(labels[wrong][0])
+                skipped = ", or be skipped: ignore_index=-100" if first == -100 else ""
                 raise DataError(
-                    f"categorical: label {labels[wrong][0].item()} at index {first_index(wrong)}; "
-                    f"labels must lie in 0 to {classes - 1} ({classes} classes)"
+                    f"categorical: label {first} at index {first_index(wrong)}; "
+                    f"labels must lie in 0 to {classes - 1} ({classes} classes){skipped}"
                 )
 
     def nll(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -181,9 +183,10 @@ class Categorical(nn.Module):
         axis = self._axis(outputs)
         wanted = (*outputs.shape[:axis], *outputs.shape[axis + 1 :])
         if tuple(targets.shape) != wanted:
+            one_hot = f"; of one-hot labels give y.argmax({axis})" if targets.shape == outputs.shape else ""
             raise DataError(
                 f"categorical: targets have shape {tuple(targets.shape)}; outputs of shape "
-                f"{tuple(outputs.shape)} (classes on axis {axis}) ask for labels of shape {wanted}"
+                f"{tuple(outputs.shape)} (classes on axis {axis}) ask for labels of shape {wanted}{one_hot}"
             )
 
 

@@ -14,13 +14,13 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
-from ..errors import NetworkError, SettingError, require_count
+from ..errors import DataError, NetworkError, SettingError, require_count
 from ..guards import together
 from ..likelihoods import LIKELIHOODS, ClassLikelihood, RealLikelihood
 from ..modes import evaluation_mode
 from ..outputs import Output, require_hook, require_tensor
 from ..random import make_generator
-from ..refusals import one_line
+from ..refusals import one_line, with_row
 from ..types import LINEARISED, Inputs, Likelihood
 from .accumulate import Accumulator, PredictionAverage, joined
 from .accumulate_nll import KeptOutputs, MixtureNLLs, NLLRows, NLLSums
@@ -326,7 +326,7 @@ def _run_together(
     for batch, collector in zip(batches, collectors, strict=True):
         with together():
             for outputs in stack.outputs(networks, batch.inputs):
-                collector.add(_require_outputs(outputs, batch.stop - batch.start))
+                _take(collector, outputs, batch)
 
 
 def _run_one_draw(
@@ -337,8 +337,14 @@ def _run_one_draw(
     home: Home,
 ) -> None:
     for batch, collector in zip(batches, collectors, strict=True):
-        outputs = call(weights, batch.on(home.device))
+        _take(collector, call(weights, batch.on(home.device)), batch)
+
+
+def _take(collector: Accumulator, outputs: Any, batch: Batch) -> None:
+    try:
         collector.add(_require_outputs(outputs, batch.stop - batch.start))
+    except DataError as error:  # of targets, by their place in the batch
+        raise with_row(error, range(batch.start, batch.stop), "row {} of the data") from None
 
 
 def _require_outputs(found: Any, examples: int) -> Tensor:

@@ -68,9 +68,8 @@ def with_targets(model: Drawable, inputs: Inputs, targets: Any = None) -> tuple[
         return inputs, targets
     columns = Columns(model, targets)
     if isinstance(inputs, Mapping):
-        own, found = columns.split(inputs)
-        columns.require_targets(found, list(inputs))
-        return own, found
+        columns.require_target(list(inputs))
+        return columns.split(inputs)
     parts = read_all(inputs, columns)
     if parts.targets is None:
         raise DataError(f"the batches of the {type(inputs).__name__} have no targets: they must be (inputs, targets)")

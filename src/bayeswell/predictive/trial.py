@@ -12,7 +12,7 @@ from torch import Tensor
 from ..batches import ExampleStream
 from ..errors import DataError
 from ..nested import leaves, map_leaves, taken
-from ..refusals import BYTES, explained, is_whole
+from ..refusals import BYTES, explained, is_whole, shape_of
 from ..types import Inputs
 
 FEW = 2
@@ -45,7 +45,7 @@ def tried(call: Callable[[Inputs], Any], inputs: Inputs, dtype: torch.dtype | No
             _refuse_bytes(some, as_real)
             return Tried(outputs, as_real)
     assert error is not None
-    line = explained(error, taken(inputs, slice(FEW)))
+    line = explained(error, taken(inputs, slice(FEW)), some=True)
     if line is None:
         raise error
     raise line from error
@@ -81,4 +81,4 @@ def _ways(inputs: Inputs) -> Iterator[frozenset[str]]:
 def _refuse_bytes(inputs: Inputs, as_real: frozenset[str]) -> None:
     for place, leaf in leaves(inputs, "inputs"):
         if place in as_real and leaf.dtype == torch.uint8:
-            raise DataError(f"{place} of shape {('n', *leaf.shape[1:])} hold {BYTES}".replace("'n'", "n"))
+            raise DataError(f"{place} of shape {shape_of(leaf, some=True)} are {BYTES}")

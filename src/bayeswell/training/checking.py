@@ -15,15 +15,17 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from ..errors import DataError, NetworkError
+from ..lifting import BayesianModule
 from ..likelihoods import LIKELIHOODS, check_targets
 from ..modes import evaluation_mode
 from ..nested import map_tensors
 from ..objectives.checked import require_finite
 from ..outputs import Output, apply, require_tensor, tensor_of
 from ..predictive.trial import in_real_numbers, tried
+from ..refusals import with_row
 from ..types import Inputs
 from .data import Batches, ReadBatches, TensorBatches
-from .examples import dtype_of, first_examples, with_row
+from .examples import dtype_of, first_examples
 
 
 class Trial:
@@ -33,9 +35,15 @@ class Trial:
         lazy = next((name for name, p in net.named_parameters() if isinstance(p, UninitializedParameter)), None)
         if lazy is not None:
             raise NetworkError(f"parameter '{lazy}' has no shape yet (a lazy layer): call the network once before")
-        self.net, self.likelihood = net, LIKELIHOODS.resolve(likelihood)
-        self.output = output or getattr(net, "output", None)
+        if isinstance(net, BayesianModule):  # which knows its own hook
+            net, output = net if output is None else net.with_output(output), None
+        self.net, self.output, self.likelihood = net, output, LIKELIHOODS.resolve(likelihood)
         self.dtype = dtype_of(net)
+        if self.dtype == torch.float16:
+            raise NetworkError(
+                "the network's weights are float16, in which stds and steps underflow: give net.float(), and for speed "
+                "devices=Devices(precision='bf16-mixed')"
+            )
         self.device = next((parameter.device for parameter in net.parameters()), torch.device("cpu"))
 
     def look_at(self, batches: Batches, name: str = "") -> None:
@@ -58,8 +66,10 @@ class Trial:
 
     def look_at_read(self, inputs: Inputs, targets: Tensor, name: str) -> None:
         """The same of held-out data; their inputs are looked at when they are first predicted."""
-        some = first_examples(inputs, 2)
-        outputs, _ = self._outputs(some, 2)
+        try:
+            outputs, _ = self._outputs(first_examples(inputs, 2), 2)
+        except (DataError, NetworkError) as error:
+            raise type(error)(f"{name}: {error}") from error
         if outputs is not None and outputs.dim() <= 2:
             with rows_named(name):
                 self._check_targets(targets, outputs)
@@ -95,5 +105,5 @@ def rows_named(name: str = "") -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        told = with_row(error)
+        told = with_row(error, of="row {} of the data")
         raise DataError(f"{name}: {told}" if name else str(told)) from None

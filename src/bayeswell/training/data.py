@@ -31,8 +31,9 @@ from ..nested import taken
 from ..objectives.checked import require_finite
 from ..predictive.trial import FEW, in_real_numbers
 from ..random import derive_seed, make_generator
+from ..refusals import with_row
 from ..types import Inputs
-from .examples import as_tensors, as_weights, batch_parts, column_pair, require_equal_length, with_row
+from .examples import as_tensors, as_weights, batch_parts, column_pair, require_equal_length
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]
 """Changes the inputs of a batch at random: (inputs, generator) -> inputs."""
@@ -306,6 +307,8 @@ def as_batches(
             f"data of {found}; give (inputs, targets) or (inputs, targets, weights) as tensors or arrays, columns by "
             "name with the targets among them, a Dataset, a DataLoader"
         )
+    if data[1] is None:
+        raise DataError("the targets are None (NoneType); give one target for each input")
     inputs, targets = as_tensors(data[0], dtype), as_tensors(data[1], dtype)
     if not isinstance(targets, Tensor) or targets.dim() == 0:
         raise DataError(f"targets of type {type(data[1]).__name__}; give a tensor or array with one target an example")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,6 @@ from ..batches.columns import TARGETS
 from ..errors import DataError
 from ..nested import leaves, taken
 from ..types import Inputs
-
-_INDEX = re.compile(r"at index \(?(\d+)")
 
 
 def as_tensors(value: Any, dtype: torch.dtype | None) -> Any:
@@ -78,23 +75,10 @@ def batch_parts(
 
 def column_pair(data: Mapping[str, Any], columns: Columns) -> tuple[Any, Any]:
     """Inputs and targets of columns given by name."""
+    columns.refuse_splits(data)
+    columns.require_target(list(data))
     inputs, targets = columns.split(data)
-    columns.require_targets(targets, list(data))
     return inputs, targets
-
-
-def with_row(error: DataError, rows: Sequence[int] | None = None) -> DataError:
-    """The error with the row of the user's data at its end: that which stands first in its index.
-
-    ``rows`` are the places in the data set of the examples of a batch; None: the index counts the rows themselves.
-    """
-    found = _INDEX.search(str(error))
-    if found is None or "row " in str(error):
-        return error
-    place = int(found[1])
-    if rows is None:
-        return DataError(f"{error} (row {place} of the data)")
-    return DataError(f"{error} (example {rows[place]} of the data set)" if place < len(rows) else str(error))
 
 
 def require_equal_length(inputs: Any, examples: int) -> None:

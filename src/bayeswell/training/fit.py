@@ -164,14 +164,14 @@ def fit(
     batches = as_batches(data, batch_size, dtype, augment, columns)
     trial = Trial(start.module, start.likelihood, output)
     trial.look_at(batches)
-    start, epochs, note = start.with_data(batches).within_budget(batches.examples, epochs)
-    chosen, likelihood = start.method, start.likelihood
-    if note and progress is not False:
-        sys.stderr.write(f"{note}\n")
     held_out = None if validation is None else read_held_out(validation, columns, dtype)
     if held_out is not None:
         trial.look_at_read(held_out.inputs, held_out.targets, "validation")
+    start, epochs, note = start.with_data(batches).within_budget(batches.examples, epochs)
+    chosen, likelihood = start.method, start.likelihood
     validate, best, some = _validation(chosen, held_out, early_stopping)
+    if note and progress is not False:
+        sys.stderr.write(f"{note}\n")
     where_to = Devices(devices=devices) if isinstance(devices, int) else devices
     engine = Engine(where_to)
     run_folder = folder if isinstance(folder, RunFolder) or folder is None else RunFolder(folder, resume=resume)
