@@ -15,7 +15,7 @@ from .errors import (
 )
 from .estimators import ESTIMATORS, Flipout, LocalReparameterization, VariationalLaplace, WeightSampling
 from .gradients import Sharpness
-from .lifting import BayesianModule, Description, Saved, bayesian, save
+from .lifting import BayesianModule, Description, Saved, bayesian, save, save_adapter
 from .likelihoods import (
     LIKELIHOODS,
     Bernoulli,
@@ -23,12 +23,13 @@ from .likelihoods import (
     DistributionLikelihood,
     Gaussian,
     NegativeBinomial,
+    NextToken,
     Poisson,
     StudentT,
 )
 from .methods import METHODS, Method, find_method, method_names, register
 from .models import MODELS, build_model, default_model
-from .objectives import ELBO
+from .objectives import ELBO, Loss
 from .optimizers import OPTIMIZERS, RATES, TorchOptimizer, TorchScheduler
 from .post_hoc import POST_HOC
 from .posteriors import POSTERIORS, Delta, Full, KTied, LowRank, MatrixNormal, MeanField
@@ -100,6 +101,7 @@ __all__ = [
     "LaplacePrior",
     "LinearAnneal",
     "LocalReparameterization",
+    "Loss",
     "LowRank",
     "MatrixNormal",
     "MeanField",
@@ -107,6 +109,7 @@ __all__ = [
     "MissingExtra",
     "MonteCarlo",
     "NegativeBinomial",
+    "NextToken",
     "NetworkError",
     "Normal",
     "PathDerivative",
@@ -150,6 +153,7 @@ __all__ = [
     "rate_range",
     "register",
     "save",
+    "save_adapter",
     "testing",
     "training",
     "types",

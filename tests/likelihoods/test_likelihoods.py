@@ -77,7 +77,8 @@ def test_settings_survive_json_and_the_registry(settings: dict[str, object]) -> 
 
 
 def test_every_name_resolves_with_its_defaults() -> None:
-    assert list(LIKELIHOODS) == ["categorical", "bernoulli", "gaussian", "student_t", "poisson", "negative_binomial"]
+    names = ["categorical", "bernoulli", "gaussian", "student_t", "poisson", "negative_binomial", "next_token"]
+    assert list(LIKELIHOODS) == names
     for name in LIKELIHOODS:
         part = LIKELIHOODS.resolve(name)
         assert isinstance(part, torch.nn.Module)
@@ -354,7 +355,8 @@ def test_gaussian_targets_have_the_model_moments() -> None:
 
 @pytest.mark.parametrize("name", list(LIKELIHOODS))
 def test_the_same_seed_gives_the_same_draws(name: str) -> None:
-    likelihood, outputs = LIKELIHOODS.resolve(name), torch.randn(50, 4, generator=make_generator(26))
+    shape = (50, 3, 4) if name == "next_token" else (50, 4)
+    likelihood, outputs = LIKELIHOODS.resolve(name), torch.randn(shape, generator=make_generator(26))
     for draw in (likelihood.sample_targets, likelihood.curvature_root):
         assert torch.equal(draw(outputs, make_generator(27)), draw(outputs, make_generator(27)))
         assert not torch.equal(draw(outputs, make_generator(27)), draw(outputs, make_generator(28)))

@@ -196,6 +196,8 @@ def test_results_pickle_and_copy(name: str) -> None:
     targets = {"categorical": torch.arange(20) % 2, "bernoulli": (torch.arange(20) % 2)[:, None].expand(20, 2)}
     y = targets.get(name, (torch.arange(40) % 5).reshape(20, 2).float())
     likelihood = poisson_function if name == "function" else name
+    if name == "next_token":  # sequences of four tokens
+        x, y = torch.randn(20, 4, 3), torch.randint(0, 2, (20, 4))
     result = bw.fit(nn.Linear(3, 2), (x, y), "bbb", likelihood, epochs=2, progress=False)
     found = result.predict(x, draws=3, seed=1, keep_samples=True)
     for again in (copy.deepcopy(result), pickle.loads(pickle.dumps(result))):

@@ -7,7 +7,7 @@ from .dropout import DrawnDropout, put_in_dropout, with_drawn_dropout
 from .lift import STARTS, bayesian
 from .module import BayesianModule
 from .redrawing import looks_trained
-from .saving import Saved, load, save
+from .saving import Saved, load, save, save_adapter
 from .where import Where
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "looks_trained",
     "put_in_dropout",
     "save",
+    "save_adapter",
     "uncalibrated",
     "with_drawn_dropout",
     "with_scaled_stds",

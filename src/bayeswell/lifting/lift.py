@@ -45,8 +45,9 @@ def bayesian(
         posterior: the shape of q: a name, ``{"name": ..., setting: value}``, or a part such as ``KTied(rank=3)``.
         prior: p(w): likewise; or ``{pattern: prior}`` by parameter name, or a function of the site.
         estimator: how the expected log-likelihood is got.
-        where: which parameters are Bayesian: ``"all"`` (but normalisation layers), ``"last_layer"``, name or
-            module patterns, module types, or a function (name, module, parameter) -> bool.
+        where: which parameters are Bayesian: ``"all"`` (but normalisation layers), ``"last_layer"``, ``"lora"`` (the
+            adapters of a ``peft`` model), name or module patterns, module types, or a function (name, module,
+            parameter) -> bool.
         means: posterior means start at the network's present weights (``"network"``), at new ones from the network's
             own initialisation (``"redrawn"``: each module's ``reset_parameters``; what no module draws is shuffled), or
             uniformly at random with the prior's std (``"prior"``, the thesis' choice).

@@ -21,8 +21,10 @@ from ..random import derived_generator
 from ..types import BANK, POINT, SAMPLED, WITHOUT_CENTRE, Estimator, Inputs, Posterior, PosteriorPart, Step
 from .description import Description, Row
 from .dropout import DrawnDropout, draw_masks
+from .lora import beside_magnitudes, is_lora
 from .stacked import Stack, find_stack
 from .swapping import Slots, forget_weights, padded_embeddings, with_padding
+from .tiled import Tiled, find_tiled
 from .where import Selection
 
 
@@ -56,7 +58,8 @@ class BayesianModule(nn.Module):
         self.deterministic = selection.deterministic
         bayesian = {name for site in self.layout.sites for name in site.names}
         shared = {name for site in self.layout.sites if len(site.names) > 1 for name in site.names}
-        self.linear_layers = find_linear_layers(net, bayesian, shared)
+        read_twice = beside_magnitudes(bayesian, (name for name, _ in net.named_parameters()))
+        self.linear_layers = find_linear_layers(net, bayesian, shared | read_twice)
         self._recurrent = [module for module in net.modules() if isinstance(module, nn.RNNBase)]
         self._slots = Slots(net, self.layout)
         self._padded = padded_embeddings(net, self.layout)
@@ -150,11 +153,14 @@ class BayesianModule(nn.Module):
             # So that the next draw can have the memory of this one, which is still in the caches.
             del tensors
 
-    def stack(self) -> Stack | None:
+    def stack(self) -> Stack | Tiled | None:
         """How to run several draws at once, for predictions in evaluation mode; None where each has to go alone."""
         changed = type(self).call is not BayesianModule.call or "call" in vars(self)
         if changed or self._drops or self.posterior.extra_names:
             return None
+        names = [name for site in self.layout.sites for name in site.names]
+        if all(map(is_lora, names)):
+            return find_tiled(self.net, names, self.linear_layers, self._call)
         return find_stack(self.net, self.layout.size, self._call)
 
     def useful_draws(self, count: int) -> int:

@@ -27,12 +27,13 @@ from ..priors import PRIORS, FlatPrior, LearnedPrior
 from ..priors.centres import ZERO
 from ..registry import written
 from ..types import SAMPLED, Calibration, Posterior, PosteriorPart
+from .adapters import base_state, described_base, require_base
 from .dropout import dropout_settings, with_drawn_dropout
 from .lift import bayesian
 from .module import BayesianModule
 from .restoring import network_description
 
-_KIND = "bayeswell model"
+_KIND, _ADAPTER = "bayeswell model", "bayeswell adapter"
 _FORMAT = 1
 
 
@@ -54,15 +55,50 @@ def save(
     not at all. Parts are written by name and settings: one that has none, or goes by another part's name, is refused. A
     part of one's own that is not registered is written too, and is given to ``load`` again.
     """
+    record = {**_record(_KIND, model, likelihood, calibration), "network": network_description(model)}
+    write_bundle(path, _tensors(model, likelihood), record)
+
+
+def save_adapter(
+    path: str | os.PathLike[str],
+    model: BayesianModule,
+    likelihood: Any,
+    calibration: Calibration | None = None,
+    *,
+    checksum: bool = True,
+) -> None:
+    """As ``save``, without the weights that were frozen: the posterior of adapters, and what was trained beside them.
+
+    ``load(path, net)`` puts it onto a network with the same base, and refuses another: names and shapes of all frozen
+    weights must be the same, and with ``checksum`` their numbers too (reading them takes a second or so a gigabyte).
+    """
+    base = base_state(model)
+    if not base:
+        raise SettingError("save_adapter: nothing in the network is frozen, so there is no base to leave out; use save")
+    tensors = {name: tensor for name, tensor in _tensors(model, likelihood).items() if _own_name(name) not in base}
+    record = {**_record(_ADAPTER, model, likelihood, calibration), "base": described_base(base, checksum=checksum)}
+    write_bundle(path, tensors, record)
+
+
+def _own_name(name: str) -> str:
+    """What a tensor of a file is called in the model."""
+    return name.removeprefix("model.")
+
+
+def _tensors(model: BayesianModule, likelihood: Any) -> dict[str, Tensor]:
+    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    return tensors | {f"likelihood.{name}": tensor for name, tensor in _state(LIKELIHOODS.resolve(likelihood)).items()}
+
+
+def _record(kind: str, model: BayesianModule, likelihood: Any, calibration: Calibration | None) -> dict[str, JSON]:
+    """Everything but tensors and the network itself."""
     part = LIKELIHOODS.resolve(likelihood)
     if isinstance(model.prior, LearnedPrior):
         priors: Any = {"posterior": written(POSTERIORS, model.prior.part)}
     else:
         priors = _written_priors(model.prior)
-    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    tensors |= {f"likelihood.{name}": tensor for name, tensor in _state(part).items()}
     record: dict[str, JSON] = {
-        "kind": _KIND,
+        "kind": kind,
         "format": _FORMAT,
         "torch": torch.__version__,
         "posterior": written(POSTERIORS, model.posterior_part),
@@ -73,14 +109,13 @@ def save(
         "dropout": dropout_settings(model.net),
         "deterministic": dict(model.deterministic),
         "sites": [{"names": list(site.names), "shape": list(site.shape)} for site in model.layout.sites],
-        "network": network_description(model),
         "network_class": type(model.net).__name__,
     }
     if model.output is not None:
         record["output"] = name_of(model.output)
     if calibration is not None:
         record["calibration"] = fields_of(calibration)
-    write_bundle(path, tensors, record)
+    return record
 
 
 def load(
@@ -99,7 +134,7 @@ def load(
     """
     bundle = read_bundle(path)
     record = bundle.record
-    if record.get("kind") != _KIND or record.get("format") != _FORMAT:
+    if record.get("kind") not in (_KIND, _ADAPTER) or record.get("format") != _FORMAT:
         raise FileError(
             f"{os.fspath(path)}: kind {record.get('kind')!r}, format {record.get('format')!r}; "
             f"this version reads {_KIND!r}, format {_FORMAT}"
@@ -114,7 +149,12 @@ def load(
     try:
         model, likelihood = _rebuild(record, chosen, parts, _numbers(bundle))
         calibration = _calibration(record.get("calibration"))
-        _fill(model, _under("model.", bundle), f"{os.fspath(path)}: the network given")
+        tensors = _under("model.", bundle)
+        if record["kind"] == _ADAPTER:
+            base = {name: value for name, value in model.state_dict().items() if name not in tensors}
+            require_base(os.fspath(path), base, record["base"])
+            tensors |= base
+        _fill(model, tensors, f"{os.fspath(path)}: the network given")
         if isinstance(likelihood, nn.Module):
             _fill(likelihood, _under("likelihood.", bundle), f"{os.fspath(path)}: the likelihood")
     except SettingError as error:
@@ -132,6 +172,11 @@ def load(
 def _network(path: str | os.PathLike[str], bundle: Bundle) -> nn.Module:
     """The network from its description in the file."""
     description = bundle.record.get("network")
+    if bundle.record["kind"] == _ADAPTER:
+        raise FileError(
+            f"{os.fspath(path)}: an adapter without its base: pass a network with the same base and adapters, as "
+            "bayeswell.load(path, net)"
+        )
     if description is None:
         kind = str(bundle.record.get("network_class", "unknown"))
         raise FileError(

@@ -13,11 +13,15 @@ from torch.nn.parameter import UninitializedParameter
 from ..errors import NetworkError, SettingError, nearest
 from ..layers import NORMALISATION_LAYERS, wiring_of
 from ..tree import Layout, Site
+from .lora import is_lora, table_wiring, why_not_lora
 
 Where: TypeAlias = (
     str | Sequence[str] | type[nn.Module] | tuple[type[nn.Module], ...] | Callable[[str, nn.Module, Tensor], bool]
 )
-"""``"all"``, ``"last_layer"``, name patterns, module types, or a function (name, module, parameter) -> bool."""
+"""``"all"``, ``"last_layer"``, ``"lora"``, name patterns, module types, or a function (name, module, parameter) -> bool."""
+
+
+LORA = "lora"
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class _Candidate:
 def select(net: nn.Module, where: Where) -> Selection:
     """Choose the Bayesian parameters of a network.
 
-    ``"all"`` and ``"last_layer"`` leave out normalisation layers; patterns, types and functions take exactly
+    ``"all"`` and ``"last_layer"`` leave out normalisation layers; ``"lora"`` takes the adapters (``lora``); patterns, types and functions take exactly
     what they fit. Frozen parameters (``requires_grad=False``) are never chosen.
     """
     candidates = _candidates(net)
@@ -53,7 +57,8 @@ def select(net: nn.Module, where: Where) -> Selection:
             deterministic.update(dict.fromkeys(candidate.names, reason))
             continue
         shape = tuple(candidate.parameter.shape)
-        wiring = wiring_of(candidate.owner, candidate.local_name, shape)
+        table = table_wiring(candidate.names[0], shape)
+        wiring = table or wiring_of(candidate.owner, candidate.local_name, shape)
         layer = type(candidate.owner).__name__
         sites.append(Site(candidate.names, shape, layer, wiring.fan_in, wiring.fan_out, wiring.output_dim))
     if not sites:
@@ -92,6 +97,8 @@ def _obstacle(candidate: _Candidate) -> str:
 
 
 def _not_chosen(candidate: _Candidate, where: Where) -> str:
+    if where == LORA:
+        return why_not_lora(candidate.names[0])
     if where in ("all", "last_layer") and isinstance(candidate.owner, NORMALISATION_LAYERS):
         return "normalisation layer (deterministic unless chosen by name or type)"
     return "not chosen by where"
@@ -105,6 +112,14 @@ def _choose(candidates: list[_Candidate], where: Where) -> set[str]:
             trainable = [c for c in usual if not _obstacle(c)]
             usual = [c for c in trainable if c.owner is trainable[-1].owner]
         return {c.names[0] for c in usual}
+    if isinstance(where, str) and where == LORA:
+        chosen = {c.names[0] for c in candidates if is_lora(c.names[0])}
+        if not chosen:
+            raise SettingError(
+                "where = 'lora', but no parameter has 'lora_' in its name: put adapters into the network first "
+                "(peft.get_peft_model)"
+            )
+        return chosen
     if isinstance(where, type) or (isinstance(where, tuple) and all(isinstance(kind, type) for kind in where)):
         return {c.names[0] for c in candidates if isinstance(c.owner, where)}
     if isinstance(where, str | list | tuple | set | frozenset) and all(isinstance(w, str) for w in where):
@@ -114,7 +129,7 @@ def _choose(candidates: list[_Candidate], where: Where) -> set[str]:
     if callable(where):
         return {c.names[0] for c in candidates if where(c.names[0], c.owner, c.parameter)}
     raise SettingError(
-        f"where = {where!r}; allowed: 'all', 'last_layer', name patterns, module types, or a function "
+        f"where = {where!r}; allowed: 'all', 'last_layer', 'lora', name patterns, module types, or a function "
         "(name, module, parameter) -> bool"
     )
 
@@ -128,5 +143,5 @@ def _refuse_idle_patterns(patterns: list[str], candidates: list[_Candidate]) -> 
     names = [name for candidate in candidates for name in candidate.names]
     for pattern in patterns:
         if not any(_fits(name, pattern) for name in names):
-            allowed = ["all", "last_layer", *names]
+            allowed = ["all", "last_layer", LORA, *names]
             raise SettingError(f"where: '{pattern}' matches no parameter; {nearest(pattern, allowed)}")

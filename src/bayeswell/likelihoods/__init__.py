@@ -9,12 +9,14 @@ from .categorical import Categorical
 from .from_distribution import DistributionLikelihood, adapt
 from .gaussian import Gaussian
 from .negative_binomial import NegativeBinomial
-from .optional import can_be_widened, check_targets, counted, for_outputs, weighted_as
+from .next_token import NextToken
+from .optional import can_be_widened, check_targets, counted, for_outputs, labels_of, weighted_as
 from .poisson import Poisson
 from .student_t import StudentT
 
 LIKELIHOODS: Registry[LikelihoodPart] = Registry(
-    "likelihood", Categorical, Bernoulli, Gaussian, StudentT, Poisson, NegativeBinomial, requires=("nll",), adapt=adapt
+    "likelihood", Categorical, Bernoulli, Gaussian, StudentT, Poisson, NegativeBinomial, NextToken,
+    requires=("nll",), adapt=adapt,
 )  # fmt: skip
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "Likelihood",
     "LikelihoodPart",
     "NegativeBinomial",
+    "NextToken",
     "Poisson",
     "RealLikelihood",
     "StudentT",
@@ -34,5 +37,6 @@ __all__ = [
     "check_targets",
     "counted",
     "for_outputs",
+    "labels_of",
     "weighted_as",
 ]

@@ -33,9 +33,15 @@ def weighted_as(likelihood: Any, targets: Tensor) -> Any:
 
 
 def counted(likelihood: Any, targets: Tensor) -> Tensor | None:
-    """Which places of the targets count at all, as booleans of their shape; None: all of them."""
+    """Which places of the labels count at all, as booleans of their shape; None: all of them."""
     count = getattr(likelihood, "counted", None)
     return None if count is None else count(targets)
+
+
+def labels_of(likelihood: Any, targets: Tensor) -> Tensor:
+    """The targets at the places of the outputs, where they are given at others (the next token)."""
+    place = getattr(likelihood, "labels", None)
+    return targets if place is None else place(targets)
 
 
 def can_be_widened(likelihood: Any) -> bool:

@@ -25,7 +25,7 @@ from ..lifting import (
     put_in_dropout,
     with_drawn_dropout,
 )
-from ..likelihoods import LIKELIHOODS
+from ..likelihoods import LIKELIHOODS, labels_of
 from ..objectives import ELBO
 from ..optimizers import (
     STDS,
@@ -74,7 +74,7 @@ class Assembly:
     def meet(self, targets: Tensor, epoch: int) -> None:
         """Look at the targets of a whole batch, before its step; an empty one is the objective's to refuse."""
         if self.tempering is not None and epoch == 0 and targets.numel():
-            self.tempering.targets.observe(targets)
+            self.tempering.targets.observe(labels_of(self.likelihood, targets))
 
     def before_step(self, at: Progress) -> None:
         """Learning rates of this step: each group's own, times the schedule, times its plateau."""

@@ -1,5 +1,6 @@
 """What training minimises."""
 
 from .elbo import ELBO
+from .loss import Loss
 
-__all__ = ["ELBO"]
+__all__ = ["ELBO", "Loss"]

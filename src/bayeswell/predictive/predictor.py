@@ -13,6 +13,7 @@ from torch import nn
 from ..lifting import Saved, uncalibrated
 from ..lifting import load as load_saved
 from ..lifting import save as save_model
+from ..lifting import save_adapter
 from ..outputs import Output
 from ..types import Calibration, Inputs
 from .calibration import HeldOut, applied, find_calibration, together
@@ -50,6 +51,13 @@ class Predictor(Saved):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything needed to predict again to a folder; ``bayeswell.load`` brings it back."""
         save_model(path, self.model, self.likelihood, self.calibration)
+
+    def save_adapter(self, path: str | os.PathLike[str], *, checksum: bool = True) -> None:
+        """As ``save``, without the frozen weights: ``bayeswell.load(path, net)`` puts it onto a network with the same.
+
+        With ``checksum`` the numbers of the frozen weights must be the same too, not only their names and shapes.
+        """
+        save_adapter(path, self.model, self.likelihood, self.calibration, checksum=checksum)
 
     def calibrate(
         self,
@@ -96,8 +104,9 @@ def load(
     """Bring back what ``save`` wrote; it predicts as it did.
 
     A network of a class of one's own is passed as ``net``: it supplies the code and the structure, its weights do not
-    matter. ``parts`` are the classes (or functions) of parts of one's own that are not registered with
-    ``bayeswell.register``, ``output`` the hook of a model that was made with one. Nothing that is loaded is run.
+    matter (where the frozen ones were left out, ``save_adapter``, they do). ``parts`` are the classes (or functions) of
+    parts of one's own that are not registered with ``bayeswell.register``, ``output`` the hook of a model that was made
+    with one. Nothing that is loaded is run.
     """
     saved = load_saved(path, net, device=device, parts=parts, output=output)
     return Predictor(saved.model, saved.likelihood, calibration=saved.calibration)

@@ -12,10 +12,11 @@ from datetime import timedelta
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import BayeswellError, RankLostError, SettingError, nearest, require_count, require_positive
 from ..methods import Assembly
+from ..objectives import Loss
 from ..types import Inputs, Progress, Terms
 from .data import Batches
 from .examples import part_of
@@ -221,7 +222,7 @@ class Step:
 
     def __init__(self, fabric: Any, assembly: Assembly) -> None:
         self.fabric = fabric
-        self.module = _Evaluation(assembly.objective, assembly.model)
+        self.module = Loss(assembly.objective, assembly.model)
         with warnings.catch_warnings():
             # Fabric tells that the module is in evaluation mode, or that it has parameters it will not train.
             warnings.simplefilter("ignore", UserWarning)
@@ -261,23 +262,3 @@ class Step:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The inverse of ``state_dict``."""
         self.fabric.strategy.precision.load_state_dict(dict(state))
-
-
-class _Evaluation(nn.Module):
-    """The objective as a module with one forward: what DDP and autocast can wrap.
-
-    Only the total goes out that way (wrappers convert what they return); the terms are left behind on the module.
-    """
-
-    def __init__(self, objective: Any, model: nn.Module) -> None:
-        super().__init__()
-        self.objective, self.model = objective, model
-        self.at: Progress | None = None
-        self.generator: torch.Generator | None = None
-        self.weights: Tensor | None = None
-        self.terms: Terms | None = None
-
-    def forward(self, inputs: Inputs, targets: Tensor) -> Tensor:
-        given = {"at": self.at, "generator": self.generator, "weights": self.weights}
-        self.terms = self.objective(self.model, inputs, targets, **given)
-        return self.terms.total

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -30,13 +30,29 @@ def final_model(run: Run) -> BayesianModule:
         return model.with_posterior(part, posterior)
     if assembly.collector is None:
         return model
-    ended = model.with_posterior(*assembly.collector.result())
-    _average_the_rest(ended, assembly.collector)
+
+    def pass_over_inputs() -> Iterator[Inputs]:
+        return (inputs for inputs, _ in _one_pass(run))
+
+    return collected_model(model, assembly.collector, pass_over_inputs, run.batches.count, generator)
+
+
+def collected_model(
+    model: BayesianModule, collector: Collector, inputs: Callable[[], Iterable[Inputs]], batches: int,
+    generator: torch.Generator,
+) -> BayesianModule:  # fmt: skip
+    """The model under the posterior that a collector ends with; it shares the network with the given one.
+
+    ``inputs()`` is a pass over the training inputs in so many batches, asked for where the network has BatchNorm
+    statistics: those belong to the weights that they were gathered with.
+    """
+    ended = model.with_posterior(*collector.result())
+    _average_the_rest(ended, collector)
     if not has_statistics(model.net) or BANK in ended.posterior_part.provides:
         return ended
     if POINT in model.posterior_part.provides:
-        return _with_statistics(ended, run, generator)
-    _restore_statistics(ended, run, generator)
+        return _with_statistics(ended, inputs, generator)
+    _restore_statistics(ended, inputs(), batches, generator)
     return ended
 
 
@@ -54,26 +70,29 @@ def _average_the_rest(model: BayesianModule, collector: Collector) -> None:
             model.net.get_parameter(name).copy_(value)
 
 
-def _restore_statistics(model: BayesianModule, run: Run, generator: torch.Generator) -> None:
+def _restore_statistics(
+    model: BayesianModule, inputs: Iterable[Inputs], batches: int, generator: torch.Generator
+) -> None:  # fmt: skip
     """A posterior that was trained by draws stays one: one pass, with a draw for every batch as in training.
 
     (A Gaussian around the path of single networks, SWAG, has draws that no BatchNorm layer has met: each gets its own.)
     """
-    batches = (inputs for inputs, _ in _one_pass(run))
-    found = statistics_over(model, model.posterior.draws(run.batches.count, generator), batches)
+    found = statistics_over(model, model.posterior.draws(batches, generator), inputs)
     with torch.no_grad():
         for name, value in found.items():
             model.net.get_buffer(name).copy_(value)
 
 
-def _with_statistics(model: BayesianModule, run: Run, generator: torch.Generator) -> BayesianModule:
+def _with_statistics(
+    model: BayesianModule, inputs: Callable[[], Iterable[Inputs]], generator: torch.Generator
+) -> BayesianModule:
     """A bank of draws, each with statistics re-estimated by a pass over the training inputs."""
     count = 1 if POINT in model.posterior_part.provides else BANK_WITH_STATISTICS
     weights: list[Tensor] = []
     extras: dict[str, list[Tensor]] = {}
     for tensors in model.posterior.draws(count, generator):
         weights.append(model.layout.flatten(tensors))
-        complete = reestimate(model, tensors, (inputs for inputs, _ in _one_pass(run)))
+        complete = reestimate(model, tensors, inputs())
         for name, value in complete.items():
             if name not in tensors:
                 extras.setdefault(name, []).append(value)

@@ -80,7 +80,8 @@ def contribution(
 ) -> Contribution:
     """A bank gives all it has, in order; a point itself; a distribution itself, or draws."""
     learned = dict(likelihood.state_dict()) if isinstance(likelihood, nn.Module) else {}
-    own = {**dict(model.net.named_parameters()), **dict(model.net.named_buffers())}
+    trained = {name: p for name, p in model.net.named_parameters() if p.requires_grad}  # frozen ones are all members'
+    own = {**trained, **dict(model.net.named_buffers())}
     for name in seeds_of_masks(model.net):  # a draw's own, not the network's
         own.pop(name, None)
     if _can_be_mixed(model):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import AbsentError
-from ..likelihoods import ClassLikelihood, Gaussian, RealLikelihood, counted, for_outputs
+from ..likelihoods import ClassLikelihood, Gaussian, RealLikelihood, counted, for_outputs, labels_of
 from ..metrics import accuracy, brier, ece, gaussian_nll, nll, rmse
 from ..predictive import ClassPrediction, RealPrediction, predict, predictive_nll
 from ..types import Inputs
@@ -55,7 +55,7 @@ class Score:
 @torch.no_grad()
 def _hits(likelihood: ClassLikelihood, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> float:
     guesses = likelihood.class_probabilities(outputs.detach()).argmax(-1)
-    hits = guesses.reshape(-1) == targets.reshape(-1)
+    hits = guesses.reshape(-1) == labels_of(likelihood, targets).reshape(-1)
     places = counted(likelihood, targets)
     if places is None:
         return _sum(hits.double(), targets, weights)
@@ -114,7 +114,8 @@ def validation_on(inputs: Inputs, targets: Tensor, *, draws: int, batch_size: in
         if isinstance(found, ClassPrediction):
             if places is None:
                 return measure(found, targets)
-            return _of_classes(found.probabilities[places.to(found.probabilities.device)], targets[places])
+            labels = labels_of(likelihood, targets)[places]
+            return _of_classes(found.probabilities[places.to(found.probabilities.device)], labels)
         if found is not None and isinstance(likelihood, Gaussian):
             return measure(found, targets)
         proper = {"nll": float(predictive_nll(model, inputs, targets, likelihood, **settings).mean())}

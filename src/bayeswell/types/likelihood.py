@@ -21,7 +21,8 @@ class Likelihood(Protocol):
     - ``class_probabilities(outputs)`` or ``mean_and_variance(outputs)``: to predict with; or ``for_outputs(outputs)``,
       an object that has one of them, where only outputs can tell which;
     - ``curvature_diagonal(outputs)``: that Hessian, with the shape of the outputs, where it is diagonal;
-    - ``counted(targets)``: which places of the targets count, as booleans of their shape (None: all);
+    - ``counted(targets)``: which places of the outputs have a target that counts, as booleans (None: all);
+    - ``labels(targets)``: the targets at the places of the outputs, where they are given at others (the next token);
     - ``weighted_as(targets)``: an object with ``nll``, ``sample_targets`` and ``curvature_root`` for drawn targets,
       each place weighted as it is for the given ones (class weights, ignored labels);
     - ``widened(factor)``: the same likelihood made less sure by a factor (logits divided by it, noise stds multiplied),
