@@ -223,6 +223,5 @@ def _numbers(name: str, table: Table) -> Floats:
 
 def _texts(cells: Array) -> list[str | None]:
     if cells.dtype.kind == "O":
-        return cells.tolist()
-    listed = cells.tolist()
-    return [None if value != value else as_text(value) for value in listed]
+        return list(cells)
+    return [None if value != value else as_text(value) for value in cells.tolist()]
