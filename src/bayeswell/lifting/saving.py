@@ -26,6 +26,7 @@ from ..posteriors import POSTERIORS
 from ..priors import PRIORS, FlatPrior, LearnedPrior
 from ..priors.centres import ZERO
 from ..registry import written
+from ..tables import Preparation
 from ..types import SAMPLED, Calibration, Posterior, PosteriorPart
 from .adapters import base_state, described_base, require_base
 from .dropout import dropout_settings, with_drawn_dropout
@@ -39,15 +40,23 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Saved:
-    """What ``load`` brings back. ``calibration`` tells what held-out data have changed of it, if they were asked."""
+    """What ``load`` brings back. ``calibration`` tells what held-out data have changed of it, if they were asked.
+
+    ``preparation`` is what is done to the user's data before the network sees them, and undone in predictions.
+    """
 
     model: BayesianModule
     likelihood: LikelihoodPart
     calibration: Calibration | None = field(default=None, kw_only=True)
+    preparation: Preparation | None = field(default=None, kw_only=True, repr=False)
 
 
 def save(
-    path: str | os.PathLike[str], model: BayesianModule, likelihood: Any, calibration: Calibration | None = None
+    path: str | os.PathLike[str],
+    model: BayesianModule,
+    likelihood: Any,
+    calibration: Calibration | None = None,
+    preparation: Preparation | None = None,
 ) -> None:
     """Write posterior, prior, deterministic parameters, buffers, likelihood and structure to the folder ``path``.
 
@@ -55,7 +64,7 @@ def save(
     not at all. Parts are written by name and settings: one that has none, or goes by another part's name, is refused. A
     part of one's own that is not registered is written too, and is given to ``load`` again.
     """
-    record = {**_record(_KIND, model, likelihood, calibration), "network": network_description(model)}
+    record = {**_record(_KIND, model, likelihood, calibration, preparation), "network": network_description(model)}
     write_bundle(path, _tensors(model, likelihood), record)
 
 
@@ -64,6 +73,7 @@ def save_adapter(
     model: BayesianModule,
     likelihood: Any,
     calibration: Calibration | None = None,
+    preparation: Preparation | None = None,
     *,
     checksum: bool = True,
 ) -> None:
@@ -76,7 +86,8 @@ def save_adapter(
     if not base:
         raise SettingError("save_adapter: nothing in the network is frozen, so there is no base to leave out; use save")
     tensors = {name: tensor for name, tensor in _tensors(model, likelihood).items() if _own_name(name) not in base}
-    record = {**_record(_ADAPTER, model, likelihood, calibration), "base": described_base(base, checksum=checksum)}
+    record = _record(_ADAPTER, model, likelihood, calibration, preparation)
+    record["base"] = described_base(base, checksum=checksum)
     write_bundle(path, tensors, record)
 
 
@@ -90,7 +101,9 @@ def _tensors(model: BayesianModule, likelihood: Any) -> dict[str, Tensor]:
     return tensors | {f"likelihood.{name}": tensor for name, tensor in _state(LIKELIHOODS.resolve(likelihood)).items()}
 
 
-def _record(kind: str, model: BayesianModule, likelihood: Any, calibration: Calibration | None) -> dict[str, JSON]:
+def _record(
+    kind: str, model: BayesianModule, likelihood: Any, calibration: Calibration | None, preparation: Preparation | None
+) -> dict[str, JSON]:
     """Everything but tensors and the network itself."""
     part = LIKELIHOODS.resolve(likelihood)
     if isinstance(model.prior, LearnedPrior):
@@ -115,6 +128,8 @@ def _record(kind: str, model: BayesianModule, likelihood: Any, calibration: Cali
         record["output"] = name_of(model.output)
     if calibration is not None:
         record["calibration"] = fields_of(calibration)
+    if preparation is not None:
+        record["preparation"] = preparation.as_json()
     return record
 
 
@@ -149,6 +164,7 @@ def load(
     try:
         model, likelihood = _rebuild(record, chosen, parts, _numbers(bundle))
         calibration = _calibration(record.get("calibration"))
+        preparation = _preparation(record.get("preparation"))
         tensors = _under("model.", bundle)
         if record["kind"] == _ADAPTER:
             base = {name: value for name, value in model.state_dict().items() if name not in tensors}
@@ -166,7 +182,7 @@ def load(
     if isinstance(likelihood, nn.Module):
         likelihood.to(device)
     model.output = output
-    return Saved(model.to(device), likelihood, calibration=calibration)
+    return Saved(model.to(device), likelihood, calibration=calibration, preparation=preparation)
 
 
 def _network(path: str | os.PathLike[str], bundle: Bundle) -> nn.Module:
@@ -264,6 +280,13 @@ def _calibration(record: Mapping[str, Any] | None) -> Calibration | None:
         return None
     kinds = {one.name: {"str": str, "int": int}.get(str(one.type), float) for one in fields(Calibration)}
     return Calibration(**{name: kind(record[name]) for name, kind in kinds.items()})
+
+
+def _preparation(record: Mapping[str, Any] | None) -> Preparation | None:
+    try:
+        return None if record is None else Preparation.from_json(record)
+    except ValueError as error:
+        raise TypeError(f"preparation: {error}") from error
 
 
 def _tuples(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from ..errors import DataError
 from ..finite import first_not_finite
 from ..modes import evaluation_mode
 from ..nested import map_leaves, tensors_in
+from ..tables import as_array, as_arrays
 from ..types import Inputs
 from .contracts import Drawable
 from .trial import in_real_numbers, tried, whole_places
@@ -97,7 +98,7 @@ def cut_into_batches(inputs: Inputs, batch_size: int | None, home: Home, model: 
 
 
 def _cut_one(inputs: Inputs, batch_size: int | None, home: Home, model: Drawable | None, row: int = 0) -> list[Batch]:
-    tensors = map_tensors(inputs, lambda name, value: _as_tensor(name, value, home))
+    tensors = map_tensors(as_arrays(inputs), lambda name, value: _as_tensor(name, value, home))
     sizes: dict[str, int] = {}
 
     def inspect(name: str, tensor: Tensor) -> Tensor:
@@ -150,6 +151,7 @@ def map_tensors(inputs: Inputs, change: Callable[[str, Any], Any]) -> Inputs:
 
 def as_targets(targets: Any, examples: int) -> Tensor:
     """Targets as a tensor with one entry for each example."""
+    targets = as_array(targets, "targets")
     if isinstance(targets, np.ndarray):
         targets = _from_numpy("targets", targets)
     if not isinstance(targets, Tensor):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import torch
 from torch import Tensor
 
 from ..errors import AbsentError
@@ -23,11 +24,19 @@ class ClassPrediction:
     mutual_information: Tensor
     draws: int
     kept: Tensor | None = field(default=None)
+    class_names: tuple[str, ...] | None = field(default=None)
 
     @property
     def labels(self) -> Tensor:
         """The most probable class of each example; of tied classes the lowest."""
         return self.probabilities.argmax(-1)
+
+    @property
+    def label_names(self) -> list[str]:
+        """The names of ``labels``, of a model that was trained on named classes."""
+        if self.class_names is None:
+            raise AbsentError("the classes have no names: the model was trained on their numbers")
+        return [self.class_names[label] for label in self.labels.tolist()]
 
     @property
     def aleatoric(self) -> Tensor:
@@ -61,6 +70,22 @@ class RealPrediction:
     aleatoric_variance: Tensor
     draws: int
     kept: Tensor | None = field(default=None)
+
+    def rescaled(self, scale: Tensor | float, shift: Tensor | float = 0.0) -> RealPrediction:
+        """The prediction of shift + scale y: means move and stretch, stds stretch along."""
+        like = self.mean.double()
+        a, b = (torch.as_tensor(value, dtype=like.dtype, device=like.device) for value in (scale, shift))
+
+        def stretched(values: Tensor, factor: Tensor) -> Tensor:
+            return (values.double() * factor).to(values.dtype)
+
+        return replace(
+            self,
+            mean=(like * a + b).to(self.mean.dtype),
+            epistemic_variance=stretched(self.epistemic_variance, a.square()),
+            aleatoric_variance=stretched(self.aleatoric_variance, a.square()),
+            kept=None if self.kept is None else (self.kept.double() * a + b).to(self.kept.dtype),
+        )
 
     @property
     def variance(self) -> Tensor:

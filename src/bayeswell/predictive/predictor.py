@@ -37,9 +37,10 @@ class Predictor(Saved):
         prediction: str | None = None,
     ) -> ClassPrediction | RealPrediction:
         """The prediction averaged over posterior draws, with its uncertainty; arguments as in ``bayeswell.predict``."""
-        return predict(
+        prepared = inputs if self.preparation is None else self.preparation.inputs(inputs)
+        found = predict(
             self.model,
-            inputs,
+            prepared,
             self.likelihood,
             draws=draws,
             batch_size=batch_size,
@@ -47,17 +48,18 @@ class Predictor(Saved):
             keep_samples=keep_samples,
             prediction=prediction,
         )
+        return found if self.preparation is None else self.preparation.restore(found)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything needed to predict again to a folder; ``bayeswell.load`` brings it back."""
-        save_model(path, self.model, self.likelihood, self.calibration)
+        save_model(path, self.model, self.likelihood, self.calibration, self.preparation)
 
     def save_adapter(self, path: str | os.PathLike[str], *, checksum: bool = True) -> None:
         """As ``save``, without the frozen weights: ``bayeswell.load(path, net)`` puts it onto a network with the same.
 
         With ``checksum`` the numbers of the frozen weights must be the same too, not only their names and shapes.
         """
-        save_adapter(path, self.model, self.likelihood, self.calibration, checksum=checksum)
+        save_adapter(path, self.model, self.likelihood, self.calibration, self.preparation, checksum=checksum)
 
     def calibrate(
         self,
@@ -80,8 +82,11 @@ class Predictor(Saved):
         """
         own = uncalibrated(self)
         inputs, targets = with_targets(own.model, inputs, targets)
+        if self.preparation is not None:
+            inputs, targets = self.preparation.inputs(inputs), self.preparation.targets(targets)
         held_out = HeldOut(own.model, own.likelihood, inputs, targets, weights)
         found = find_calibration([held_out], draws=draws, batch_size=batch_size, seed=seed)
+        found = found if self.preparation is None else found.shifted(self.preparation.nll_shift)
         result = own.calibrated(found)
         if self.calibration is None or self.calibration.std_scale != 0:
             return result
@@ -109,4 +114,4 @@ def load(
     with one. Nothing that is loaded is run.
     """
     saved = load_saved(path, net, device=device, parts=parts, output=output)
-    return Predictor(saved.model, saved.likelihood, calibration=saved.calibration)
+    return Predictor(saved.model, saved.likelihood, calibration=saved.calibration, preparation=saved.preparation)

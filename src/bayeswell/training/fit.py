@@ -22,6 +22,7 @@ from ..errors import (
     BayeswellWarning,
     CompositionError,
     NetworkError,
+    ScaleWarning,
     SettingError,
     VerdictWarning,
     nearest,
@@ -46,6 +47,7 @@ from .finalize import final_model
 from .held_out import HeldOutData, read_held_out
 from .loop import train
 from .members import Contribution, contribution, gather, mean_likelihood
+from .preparing import prepared, with_preparation
 from .progress import ProgressBar, wants_progress
 from .records import EpochRecord, History, Watcher
 from .result import Result
@@ -86,6 +88,7 @@ def fit(
     calibrate: bool | int | float = False,
     target: str | None = None,
     output: Output | None = None,
+    standardise: bool = False,
     **settings: Any,
 ) -> Result:
     """Train a network as a Bayesian one.
@@ -93,9 +96,10 @@ def fit(
     Args:
         net: any ``nn.Module``; it is copied, not changed. Or what was trained before (a ``Result``, what ``load``
             brings back, a lifted model): then training goes on, see below.
-        data: ``(inputs, targets)`` as tensors or numpy arrays, a Dataset or a DataLoader; a third part says how often
-            each example counts (a weight of 2: the example met twice). Or columns by name, in a mapping, in the batches
-            of a loader or in a Hugging Face data set: ``{"input_ids": ..., "attention_mask": ..., "labels": ...}``.
+        data: ``(inputs, targets)`` as tensors, arrays or data frames (what becomes of texts, missing cells and names:
+            ``Preparation``), a Dataset or a DataLoader; a third part says how often each example counts (a weight of
+            2: the example met twice). Or columns by name, in a mapping, in the batches of a loader or in a Hugging Face
+            data set: ``{"input_ids": ..., "attention_mask": ..., "labels": ...}``.
         method: a name (``find_method``), or a ``Method``; None: "auto", or the result's own.
         likelihood: a name, ``{"name": ..., setting: value}``, an object with an ``nll``, or a function of the outputs
             that returns a torch distribution; None: "categorical", or the result's own.
@@ -123,6 +127,8 @@ def fit(
             the network as keywords.
         output: a function of what the network returns that gives the tensor of its logits or means; None where that is
             a tensor, has ``.logits`` or "logits", or is a tuple that begins with it. It is code, and not saved.
+        standardise: scale inputs, and real targets, to zero mean and unit std of the training data; kept in the saved
+            model and undone in predictions.
         settings: any part of the method by name: posterior, prior, estimator, temperature, stepper, lr, ...
 
     A result goes on as if it had been planned longer from the start: with a constant rate, a temperature that is a
@@ -140,6 +146,8 @@ def fit(
     require_hook(output)
     if target is not None and not isinstance(target, str):
         raise SettingError(f"target = {target!r}; give the name of a column")
+    ready = prepared(net, data, validation, likelihood, standardise, seed)
+    net, data, validation, likelihood = ready.net, ready.data, ready.validation, ready.likelihood
     if calibrate is not False:
         if isinstance(net, Saved | BayesianModule) and validation is None:
             raise SettingError(
@@ -157,7 +165,10 @@ def fit(
 
         how: dict[str, Any] = {"validation": validation, "folder": folder, "seed": seed, "resume": resume}
         columns, own = Columns(_module(net), target), dtype_of(_module(net))
-        return calibrated_fit(again, data, calibrate, **how, dtype=own, columns=columns)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ScaleWarning)  # it was said of the whole data
+            result = calibrated_fit(again, data, calibrate, **how, dtype=own, columns=columns)
+        return with_preparation(result, ready.preparation)
     start = beginning(net, method, likelihood, settings, where)
     dtype = dtype_of(start.module)
     columns = Columns(start.module, target)
@@ -195,7 +206,8 @@ def fit(
                 engine.wait()
         if wants_progress(progress) and engine.rank == 0:
             watchers.append(stack.enter_context(closing(ProgressBar())))
-        return _fit_members(plan, validate, best, watchers, run_folder, some)
+        result = _fit_members(plan, validate, best, watchers, run_folder, some)
+        return with_preparation(result, ready.preparation)
 
 
 def _module(net: nn.Module | Saved) -> nn.Module:
