@@ -20,7 +20,7 @@ from ..likelihoods import LIKELIHOODS, ClassLikelihood, RealLikelihood
 from ..modes import evaluation_mode
 from ..random import make_generator
 from ..types import LINEARISED, MEAN, SAMPLED, Inputs, Likelihood
-from .accumulate import Accumulator, PredictionAverage, joined
+from .accumulate import Accumulator, Keeping, PredictionAverage, joined
 from .accumulate_nll import KeptOutputs, MixtureNLLs, NLLRows, NLLSums
 from .contracts import Drawable, HasMean, Linearisable, ManyAtOnce, require_tensor
 from .inputs import Batch, Home, as_targets, cut_into_batches, home_of
@@ -103,7 +103,8 @@ def predict(
     source = _choose_generator(generator, seed, home)
     part = LIKELIHOODS.resolve(likelihood)
     batches = cut_into_batches(inputs, batch_size, home)
-    averages = [PredictionAverage(part, keep_samples, len(batches)) for _ in batches]
+    keeping = Keeping(keep_samples, len(batches), draws, batches[-1].stop)
+    averages = [PredictionAverage(part, keeping) for _ in batches]
     _run_draws(model, batches, averages, draws, source, home, chosen)
     return joined(averages)
 
