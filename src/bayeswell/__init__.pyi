@@ -32,7 +32,7 @@ from .objectives import ELBO
 from .optimizers import OPTIMIZERS, RATES, TorchOptimizer, TorchScheduler
 from .post_hoc import POST_HOC
 from .posteriors import POSTERIORS, Delta, Full, KTied, LowRank, MatrixNormal, MeanField
-from .predictive import ClassPrediction, RealPrediction, predict
+from .predictive import ClassPrediction, Evaluation, RealPrediction, predict
 from .predictive.predictor import Predictor, load
 from .priors import PRIORS, DistributionPrior, Kaiming, LaplacePrior, Normal, ScaleMixture, Xavier
 from .random import make_generator
@@ -88,6 +88,7 @@ __all__ = [
     "DistributionPrior",
     "DivergenceError",
     "EpochRecord",
+    "Evaluation",
     "FileError",
     "Flipout",
     "Full",

@@ -288,7 +288,7 @@ def test_large_predictions_keep_no_draws_unless_asked(monkeypatch: pytest.Monkey
     monkeypatch.setattr(accumulate, "KEPT_NUMBERS", 6 * 11 * 2 - 1)
     found = predicted(f, Gaussian("known", 0.7), batch_size=4)
     assert found.law is None
-    with pytest.raises(AbsentError, match="6 draws says was not kept.*keep_samples=True"):
+    with pytest.raises(AbsentError, match=r"6 draws says was not kept.*keep_samples=True"):
         found.interval(0.9)
     asked = predicted(f, Gaussian("known", 0.7), keep_samples=True, batch_size=4)
     monkeypatch.setattr(accumulate, "KEPT_NUMBERS", 6 * 11 * 2)
@@ -314,7 +314,7 @@ class OnlyMoments:
 
 def test_what_cannot_be_known_is_said_in_one_line() -> None:
     found = predicted(outputs(2, 3, 1), OnlyMoments())
-    with pytest.raises(AbsentError, match="`sample_targets` of the likelihood, or `cdf`.*OnlyMoments"):
+    with pytest.raises(AbsentError, match=r"`sample_targets` of the likelihood, or `cdf`.*OnlyMoments"):
         found.interval(0.9)
     for level in (0.0, 1.0, 1.5, -0.1, "0.9"):
         with pytest.raises(SettingError, match="level"):

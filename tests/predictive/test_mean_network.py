@@ -122,7 +122,7 @@ def test_a_bank_has_none_and_says_what_to_do() -> None:
         warnings.simplefilter("ignore")
         result = bw.fit(network(), data, "deep-ensemble", "gaussian", epochs=2, members=3)
     assert result.predict(data[0], draws=100).draws == 3
-    with pytest.raises(SettingError, match="bank of networks.*use prediction = 'sampled'"):
+    with pytest.raises(SettingError, match=r"bank of networks.*use prediction = 'sampled'"):
         result.predict(data[0], prediction="mean")
     with pytest.raises(CompositionError, match="prediction = 'mean' needs one centre"):
         bw.fit(network(), data, "deep-ensemble", "gaussian", epochs=2, prediction="mean")

@@ -17,7 +17,20 @@ from ..guards import guarded, together
 from ..layers import find_linear_layers, without_fused_attention
 from ..priors import FlatPrior, LearnedPrior
 from ..random import derived_generator
-from ..types import BANK, LINEARISED, MEAN, MIXTURE, POINT, SAMPLED, WITHOUT_CENTRE, Estimator, Inputs, Posterior, PosteriorPart, Step
+from ..types import (
+    BANK,
+    LINEARISED,
+    MEAN,
+    MIXTURE,
+    POINT,
+    SAMPLED,
+    WITHOUT_CENTRE,
+    Estimator,
+    Inputs,
+    Posterior,
+    PosteriorPart,
+    Step,
+)
 from .description import Description, Row
 from .dropout import DrawnDropout, draw_masks
 from .stacked import Stack, find_stack

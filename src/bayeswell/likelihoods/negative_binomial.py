@@ -17,7 +17,6 @@ from .incomplete_beta import incomplete_beta
 from .matching import at_least_float32, match_shape, sum_per_example
 from .noise import LOG_LIMIT, in_double, learned_log, log_of, require_noise
 
-
 _AS_POISSON = 1e-9
 
 

@@ -6,7 +6,6 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -23,18 +22,6 @@ from .predictions import ClassPrediction, RealPrediction
 _FEW_CLASSES = 64
 _GROUP, _ALL_GROUPS = 1 << 17, 1 << 22
 """At most so many outputs of a batch, and of all batches, wait to be taken in at a time (but one draw's)."""
-
-
-class Accumulator(Protocol):
-    """What is gathered over the draws for one batch."""
-
-    def add(self, outputs: Tensor) -> None:
-        """Take in the outputs of one more draw."""
-        ...
-
-    def finish(self) -> None:
-        """After the last draw."""
-        ...
 
 
 KEPT_NUMBERS = 1 << 24

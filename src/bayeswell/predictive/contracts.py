@@ -66,6 +66,18 @@ class ManyAtOnce(Protocol):
         ...
 
 
+class Accumulator(Protocol):
+    """What is gathered over the draws for one batch."""
+
+    def add(self, outputs: Tensor) -> None:
+        """Take in the outputs of one more draw."""
+        ...
+
+    def finish(self) -> None:
+        """After the last draw."""
+        ...
+
+
 def require_tensor(outputs: Any) -> Tensor:
     """The network's outputs, which must be one tensor."""
     if not isinstance(outputs, Tensor):

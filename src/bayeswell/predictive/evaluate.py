@@ -8,21 +8,22 @@ of a few, are held at a time: memory is bounded, however many draws there are.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, overload
 
 import torch
 from torch import Tensor
 
-from ..errors import NetworkError, SettingError, require_count
+from ..errors import AbsentError, NetworkError, SettingError, require_count
 from ..guards import together
 from ..likelihoods import LIKELIHOODS, ClassLikelihood, RealLikelihood
 from ..modes import evaluation_mode
 from ..random import make_generator
 from ..types import LINEARISED, MEAN, SAMPLED, Inputs, Likelihood
-from .accumulate import Accumulator, Keeping, PredictionAverage, joined
-from .accumulate_nll import KeptOutputs, MixtureNLLs, NLLRows, NLLSums
-from .contracts import Drawable, HasMean, Linearisable, ManyAtOnce, require_tensor
+from .accumulate import Keeping, PredictionAverage, joined
+from .accumulate_nll import KeptOutputs, MixtureNLLs, NLLRows, NLLSums, Together
+from .contracts import Accumulator, Drawable, HasMean, Linearisable, ManyAtOnce, require_tensor
 from .inputs import Batch, Home, as_targets, cut_into_batches, home_of
 from .linearised import LinearisedNetwork, choose_prediction
 from .predictions import ClassPrediction, RealPrediction
@@ -220,10 +221,64 @@ def predictive_nll(
     losses = nlls_under(
         model, inputs, targets, [part], draws=draws, batch_size=batch_size, generator=source, prediction=prediction
     )[0]
+    _require_losses(losses)
+    return losses
+
+
+def _require_losses(losses: Tensor) -> None:
     if bool(losses.isnan().any()):
         number = int(losses.isnan().nonzero()[0])
         raise NetworkError(f"the NLL of example {number} is NaN: the network's outputs are not finite")
-    return losses
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """A prediction, None of a likelihood that does not predict, and losses (S,) in nats from the same draws.
+
+    ``losses`` are what ``predictive_nll`` gives, ``expected_losses`` the mean NLL of single draws.
+    """
+
+    prediction: ClassPrediction | RealPrediction | None
+    losses: Tensor
+    expected_losses: Tensor
+    draws: int
+
+
+def predict_and_score(
+    model: Drawable,
+    inputs: Inputs,
+    targets: Any,
+    likelihood: Any,
+    *,
+    draws: int,
+    batch_size: int | None = None,
+    seed: int = 0,
+    keep_samples: bool = False,
+    prediction: str | None = None,
+) -> Scored:
+    """``predict`` and ``predictive_nll`` at once: every network is run once. Arguments as in ``predict``."""
+    _require_counts("evaluate", draws, batch_size)
+    chosen = choose_prediction(model, prediction)
+    home = home_of(model)
+    part = LIKELIHOODS.resolve(likelihood)
+    batches = cut_into_batches(inputs, batch_size, home)
+    all_targets = as_targets(targets, batches[-1].stop)
+    keeping = Keeping(keep_samples, len(batches), draws, batches[-1].stop)
+
+    def run(predicts: bool) -> Scored:
+        mixtures = [MixtureNLLs([part], all_targets[batch.start : batch.stop]) for batch in batches]
+        averages = [PredictionAverage(part, keeping) for _ in batches] if predicts else []
+        both = [Together(*pair) for pair in zip(averages, mixtures, strict=True)] if predicts else mixtures
+        _run_draws(model, batches, both, draws, _choose_generator(None, seed, home), home, chosen)
+        losses = torch.cat([mixture.losses for mixture in mixtures], dim=1)[0].cpu()
+        expected = torch.cat([mixture.expected for mixture in mixtures], dim=1)[0].cpu()
+        _require_losses(losses)
+        return Scored(joined(averages) if predicts else None, losses, expected, mixtures[0].draws)
+
+    try:
+        return run(predicts=True)
+    except AbsentError:  # it does not predict, which is known before or with the first draw
+        return run(predicts=False)
 
 
 def nlls_under(

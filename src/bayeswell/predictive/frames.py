@@ -30,9 +30,7 @@ def class_columns(prediction: Any) -> Columns:
     return found
 
 
-def real_columns(
-    prediction: Any, interval: float | None, quantiles: Sequence[float] = (), seed: int = 0
-) -> Columns:
+def real_columns(prediction: Any, interval: float | None, quantiles: Sequence[float] = (), seed: int = 0) -> Columns:
     """Of a ``RealPrediction``: mean, std and its parts, lower and upper of an interval, q_<level>; numbered by output."""
     columns = {
         "mean": prediction.mean,

@@ -52,16 +52,23 @@ class TargetLaw:
             return replace(self, scale=scale, shift=shift)
         return replace(self, scale=scale * self.scale, shift=shift + scale * self.shift)
 
+    def of_examples(self, start: int, stop: int) -> TargetLaw:
+        """The law of some of the examples."""
+        return replace(self, outputs=self.outputs[:, start:stop])
+
+    @torch.no_grad()
     def cdf(self, values: Tensor) -> Tensor:
         """P(y <= value), with the shape of the targets (S, ...)."""
         return self._by_examples(lambda part, at: part._cdf(part._to_own(at)), values)
 
+    @torch.no_grad()
     def cdf_below(self, values: Tensor) -> Tensor:
         """P(y < value): of counts not the same."""
         if not self.is_discrete:
             return self.cdf(values)
         return self._by_examples(lambda part, at: part._cdf(part._to_own(at).round() - 1), values)
 
+    @torch.no_grad()
     def quantile(self, level: float, seed: int = 0) -> Tensor:
         """The smallest value with P(y <= value) >= level; in float64.
 
@@ -73,6 +80,7 @@ class TargetLaw:
             return self._by_examples(lambda part, _: part._to_units(part._found_quantile(level)))
         return self._by_examples(lambda part, _: part._drawn_quantile(level, seed))
 
+    @torch.no_grad()
     def sample(self, count: int, seed: int) -> Tensor:
         """(count, S, ...): each a target of every example from one draw, and all draws equally often."""
         require_count("sample_targets", "n", count)
@@ -82,6 +90,7 @@ class TargetLaw:
         order = torch.cat([torch.randperm(len(self.outputs), generator=generator, device=generator.device)] * rounds)
         return self._to_units(self._targets(order[:count], generator))
 
+    @torch.no_grad()
     def entropies(self, samples: int, seed: int) -> tuple[Tensor, Tensor]:
         """(S,) each, in nats: H[mean_d p_d] and mean_d H[p_d], of all outputs of an example together.
 
@@ -187,7 +196,7 @@ class TargetLaw:
         if not hasattr(self.likelihood, "cdf"):
             each = max(each, SAMPLES * max(1, self.outputs[0, 0].numel()))
         size = max(1, _AT_ONCE // each)
-        return [replace(self, outputs=self.outputs[:, at : at + size]) for at in range(0, examples, size)]
+        return [self.of_examples(at, at + size) for at in range(0, examples, size)]
 
     def _by_examples(self, work: Callable[[TargetLaw, Tensor], Tensor], values: Tensor | None = None) -> Tensor:
         """A piece of the examples at a time."""

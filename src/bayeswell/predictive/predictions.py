@@ -71,6 +71,11 @@ class ClassPrediction:
     class_names: tuple[str, ...] | None = field(default=None)
 
     @property
+    def examples(self) -> int:
+        """S."""
+        return len(self.probabilities)
+
+    @property
     def labels(self) -> Tensor:
         """The most probable class of each example; of tied classes the lowest."""
         return self.probabilities.argmax(-1)
@@ -145,6 +150,11 @@ class RealPrediction:
     draws: int
     kept: Tensor | None = field(default=None)
     law: TargetLaw | None = field(default=None)
+
+    @property
+    def examples(self) -> int:
+        """S."""
+        return len(self.mean)
 
     @property
     def variance(self) -> Tensor:
