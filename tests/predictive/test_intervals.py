@@ -1,4 +1,4 @@
-"""Quantiles, intervals and drawn targets of the mixture over draws, against closed forms, scipy's roots and coverage."""
+"""Quantiles, intervals and drawn targets of the mixture over draws: closed forms, scipy's roots, coverage."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ EVALUATE_HELP = """Measure a finished run on test data: its own, other data of t
 
 Accuracy, NLL, ECE and Brier score; or RMSE, R2, NLL, CRPS and how many targets the intervals cover, in the units of the
 targets; each with its standard error over the test examples (--json has more of them). The NLL is that of the run's
-likelihood, averaged over draws. With --ood also how well the entropy tells inputs from outside. Columns and classes of other files are
-matched by name; --data-set test_share=1 measures on every row of a file."""
+likelihood, averaged over draws. With --ood also how well the entropy tells inputs from outside. Columns and classes of
+other files are matched by name; --data-set test_share=1 measures on every row of a file."""
 EVALUATE_EXAMPLES = (
     "[bold]Examples[/bold]",
     "  bayeswell evaluate runs/digits --draws 500",

@@ -26,7 +26,7 @@ def score_names(data: Data) -> tuple[str, ...]:
 def evaluation_of(
     predictor: Predictor, data: Data, *, draws: int, seed: int = 0, prediction: str | None = None
 ) -> Evaluation:
-    """Every score on the test part, as ``Predictor.evaluate`` has them: real targets in raw, not standardised, units."""
+    """Every score on the test part, as ``Predictor.evaluate`` has them; of real targets in raw units."""
     scale = data.scaling.target_scale
     return evaluate(
         predictor.model, *data.test, predictor.likelihood, draws=draws, batch_size=BATCH, seed=seed,

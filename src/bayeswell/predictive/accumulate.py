@@ -84,12 +84,7 @@ class _InGroups(ABC):
         self.dtype = result_dtype(group[0])
         self.draws += len(group)
         # A likelihood's first axis counts examples, whichever draw they belong to.
-        together = torch.cat(group)
-        self._keep_outputs(together, len(group))
-        self._take(widened(together), len(group))
-
-    def _keep_outputs(self, outputs: Tensor, count: int) -> None:
-        """Of ``count`` draws, as the network gave them."""
+        self._take(torch.cat(group), len(group))
 
     @abstractmethod
     def _take(self, outputs: Tensor, count: int) -> None:
@@ -111,7 +106,7 @@ class ClassAverage(_InGroups):
         self.entropy = torch.zeros(())
 
     def _take(self, outputs: Tensor, count: int) -> None:
-        probabilities = _class_probabilities(self.likelihood, outputs).unflatten(0, (count, -1))
+        probabilities = _class_probabilities(self.likelihood, widened(outputs)).unflatten(0, (count, -1))
         self._keep(probabilities)
         self.probabilities = self.probabilities + probabilities.sum(0)
         self.entropy = self.entropy + entropy(probabilities).sum(0)
@@ -159,12 +154,11 @@ class RealAverage(_InGroups):
         self.squares = torch.zeros(())
         self.variance = torch.zeros(())
 
-    def _keep_outputs(self, outputs: Tensor, count: int) -> None:
+    def _take(self, outputs: Tensor, count: int) -> None:
         if self.keeping.outputs(outputs[: len(outputs) // count]):
             self.outputs.append(outputs.unflatten(0, (count, -1)))
-
-    def _take(self, outputs: Tensor, count: int) -> None:
-        means, variances = (part.unflatten(0, (count, -1)) for part in self.likelihood.mean_and_variance(outputs))
+        moments = self.likelihood.mean_and_variance(widened(outputs))
+        means, variances = (part.unflatten(0, (count, -1)) for part in moments)
         self._keep(means)
         mean = means.mean(0)
         away, before = mean - self.mean, self.draws - count

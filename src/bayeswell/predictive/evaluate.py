@@ -95,8 +95,9 @@ def predict(
     ``seed``, or else from torch's global one. ``keep_samples`` keeps what each draw says (memory grows with
     draws). ``prediction`` is "sampled" (each draw is a network), "linearised" (to first order around the posterior's
     mean: ``predictive.linearised``) or "mean" (the network at that mean alone, so that nothing is epistemic; of a
-    mixture the average over the mean networks of its components); None leaves it to the model. The model is evaluated without gradients in
-    evaluation mode and left in the mode it had. Several threads may predict at once: those with one network take turns.
+    mixture the average over the mean networks of its components); None leaves it to the model. The model is
+    evaluated without gradients in evaluation mode and left in the mode it had. Several threads may predict at once:
+    those with one network take turns.
     """
     _require_counts("predict", draws, batch_size)
     chosen = choose_prediction(model, prediction)

@@ -1,7 +1,7 @@
 """How good predictions are on given data: every number with its standard error over the examples.
 
-``nll`` is that of the averaged prediction under the likelihood itself, -log 1/D sum_d p(y given x, w_d): of counts, heavy
-tails and real numbers alike, in the units of the targets. Coverage is that of the mixture's own intervals.
+``nll`` is that of the averaged prediction under the likelihood itself, -log 1/D sum_d p(y given x, w_d): of counts,
+heavy tails and real numbers alike, in the units of the targets. Coverage is that of the mixture's own intervals.
 """
 
 from __future__ import annotations

@@ -19,9 +19,8 @@ def class_columns(prediction: Any) -> Columns:
     names = prediction.class_names or tuple(map(str, range(probabilities.shape[-1])))
     parts = (prediction.entropy, prediction.epistemic, prediction.aleatoric)
     found: Columns = {}
-    labels, values = _places(prediction.labels), probabilities.detach().cpu().flatten(1, -2)
-    if probabilities.dim() == 2:
-        values = probabilities.detach().cpu().unsqueeze(1)
+    labels = _places(prediction.labels)
+    values = probabilities.detach().cpu().reshape(len(probabilities), len(labels), -1)
     for place, ending in enumerate(_endings(len(labels))):
         found[f"label{ending}"] = [names[label] for label in labels[place]]
         found |= {f"p_{name}{ending}": values[:, place, k].tolist() for k, name in enumerate(names)}
@@ -31,7 +30,7 @@ def class_columns(prediction: Any) -> Columns:
 
 
 def real_columns(prediction: Any, interval: float | None, quantiles: Sequence[float] = (), seed: int = 0) -> Columns:
-    """Of a ``RealPrediction``: mean, std and its parts, lower and upper of an interval, q_<level>; numbered by output."""
+    """Of a ``RealPrediction``: mean, std, its parts, lower and upper of an interval, q_<level>; numbered by output."""
     columns = {
         "mean": prediction.mean,
         "std": prediction.std,

@@ -211,7 +211,7 @@ class RealPrediction:
         return Interval(*self.quantile([(1 - level) / 2, (1 + level) / 2], seed=seed))
 
     def sample_targets(self, n: int, *, seed: int = 0) -> Tensor:
-        """(n, S, ...): targets drawn from the mixture, noise included. In each sample one draw speaks of all examples."""
+        """(n, S, ...): targets drawn from the mixture, noise included; one draw speaks of all examples of a sample."""
         return self._law().sample(n, seed).to(self.mean.dtype)
 
     def in_nats(self, samples: int = 10, *, seed: int = 0) -> Nats:
@@ -249,8 +249,8 @@ class RealPrediction:
     def _law(self) -> TargetLaw:
         if self.law is None:
             raise AbsentError(
-                f"what each of the {self.draws} draws says was not kept, as quantiles and drawn targets need it; predict "
-                "fewer examples at a time, or with keep_samples=True"
+                f"what each of the {self.draws} draws says was not kept, as quantiles and drawn targets need it; "
+                "predict fewer examples at a time, or with keep_samples=True"
             )
         return self.law
 
