@@ -22,9 +22,9 @@ from ..predictive import ClassPrediction, RealPrediction
 from ..predictive.frames import class_columns, real_columns
 from ..training.run_folder import CONFIG
 from .data_spec import DataSpec
-from .evaluating import BATCH, load_model
+from .evaluating import load_model
 from .paths import path_of
-from .scores import in_raw_units
+from .scores import BATCH, in_raw_units
 
 _TABLES = frozenset({".csv", ".tsv", ".txt"})
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")

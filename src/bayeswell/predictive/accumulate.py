@@ -1,4 +1,4 @@
-"""Running averages over draws for one batch: their memory does not grow with the number of draws."""
+"""Running averages over draws for one batch: beyond a bound their memory does not grow with the number of draws."""
 
 from __future__ import annotations
 

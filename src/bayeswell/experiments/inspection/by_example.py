@@ -19,8 +19,7 @@ from ...metrics import accuracy, calibration_bins, ece, nll
 from ...metrics.estimates import from_influence
 from ...predictive import ClassPrediction
 from ...predictive.predictor import Predictor
-from ..evaluating import BATCH
-from ..scores import ECE_BINS
+from ..scores import BATCH, ECE_BINS
 
 MOST = 10_000
 """Of more test examples nothing is kept one by one: the file would be too large to read for a page."""

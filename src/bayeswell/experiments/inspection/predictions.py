@@ -20,9 +20,8 @@ from ...metrics import (
 from ...metrics.uncertainty import least_confidence
 from ...predictive import ClassPrediction, RealPrediction
 from ...predictive.predictor import Predictor
-from ..evaluating import BATCH
 from ..experiment import Experiment
-from ..scores import ECE_BINS, evaluation_of, raw_std
+from ..scores import BATCH, ECE_BINS, evaluation_of, raw_std
 from .by_example import class_influences, detection_influences, kept, real_influences
 from .examples import class_examples, real_examples
 
