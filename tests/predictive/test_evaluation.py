@@ -225,7 +225,7 @@ def test_places_are_columns_of_their_own() -> None:
 
 def test_without_pandas_one_line_says_so(monkeypatch: pytest.MonkeyPatch, classes: bw.Result) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(MissingExtra, match=r"a DataFrame needs the extra 'pandas'.*pip install 'bayeswell\[pandas\]'"):
+    with pytest.raises(MissingExtra, match=r"a DataFrame needs the extra 'lab' \(pandas is not installed\): pip"):
         classes.predict(numbers(5, 4)).to_frame()
 
 

@@ -78,11 +78,8 @@ class Evaluation(Mapping[str, Estimate]):
 
     def to_frame(self) -> Any:
         """A pandas DataFrame, one row a score: value and error."""
-        columns = {
-            "value": [float(score) for score in self.values()],
-            "error": [score.error for score in self.values()],
-        }
-        return data_frame(columns, index=list(self))
+        values, errors = [float(score) for score in self.values()], [score.error for score in self.values()]
+        return data_frame({"value": values, "error": errors}, index=list(self))
 
     def __repr__(self) -> str:
         head = f"Evaluation({self.examples:,} examples, {self.draws} draw{'' if self.draws == 1 else 's'}"

@@ -47,7 +47,7 @@ def real_columns(prediction: Any, interval: float | None, quantiles: Sequence[fl
 
 def data_frame(columns: Mapping[str, Sequence[Any]], index: Sequence[Any] | None = None) -> Any:
     """A pandas DataFrame; what needs pandas says so where it is not installed."""
-    with needs_extra("pandas", "a DataFrame"):
+    with needs_extra("lab", "a DataFrame"):
         import pandas  # type: ignore[import-untyped,unused-ignore]
     return pandas.DataFrame(dict(columns), index=None if index is None else pandas.Index(index))
 

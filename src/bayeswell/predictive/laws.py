@@ -116,10 +116,11 @@ class TargetLaw:
 
     def _cdf(self, values: Tensor) -> Tensor:
         if not hasattr(self.likelihood, "cdf"):
-            drawn = self._all_targets(0)
-            return (drawn <= values).double().mean(0)
+            below: Tensor = self._all_targets(0) <= values
+            return below.double().mean(0)
         found: Tensor = self.likelihood.cdf(self._flat(), self._repeated(values))
-        return found.unflatten(0, (len(self.outputs), -1)).mean(0)
+        mixed: Tensor = found.unflatten(0, (len(self.outputs), -1)).mean(0)
+        return mixed
 
     def _moments(self) -> tuple[Tensor, Tensor]:
         """Means and stds of each draw, (D, S, ...)."""
