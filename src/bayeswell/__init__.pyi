@@ -34,7 +34,7 @@ from .objectives import ELBO, Loss
 from .optimizers import OPTIMIZERS, RATES, TorchOptimizer, TorchScheduler
 from .post_hoc import POST_HOC
 from .posteriors import POSTERIORS, Delta, Full, KTied, LowRank, MatrixNormal, MeanField
-from .predictive import ClassPrediction, RealPrediction, predict
+from .predictive import ClassPrediction, Evaluation, RealPrediction, predict
 from .predictive.predictor import Predictor, load
 from .priors import PRIORS, DistributionPrior, Kaiming, LaplacePrior, Normal, ScaleMixture, Xavier
 from .random import make_generator
@@ -91,6 +91,7 @@ __all__ = [
     "DistributionPrior",
     "DivergenceError",
     "EpochRecord",
+    "Evaluation",
     "FileError",
     "Flipout",
     "Full",
@@ -111,8 +112,8 @@ __all__ = [
     "MissingExtra",
     "MonteCarlo",
     "NegativeBinomial",
-    "NextToken",
     "NetworkError",
+    "NextToken",
     "Normal",
     "PathDerivative",
     "Poisson",

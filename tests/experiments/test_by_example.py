@@ -20,8 +20,9 @@ from bayeswell.experiments.inspection.by_example import (
     shifted_records,
 )
 from bayeswell.experiments.inspection.predictions import Seen, _gap
-from bayeswell.metrics import accuracy, auroc, ece, gaussian_crps, gaussian_nll, nll, rmse
-from bayeswell.predictive import ClassPrediction, RealPrediction
+from bayeswell.likelihoods import Gaussian
+from bayeswell.metrics import accuracy, auroc, ece, nll, rmse
+from bayeswell.predictive import ClassPrediction, RealPrediction, TargetLaw
 
 
 def error_of(values: torch.Tensor) -> float:
@@ -50,25 +51,17 @@ def test_of_an_auroc() -> None:
     assert math.hypot(*map(error_of, sides)) == pytest.approx(known.error)
 
 
-def real(inputs: torch.Tensor, epistemic: float) -> RealPrediction:
-    shape = inputs.shape[0], 1
-    return RealPrediction(
-        mean=torch.zeros(shape), draws=7,
-        epistemic_variance=torch.full(shape, epistemic**2), aleatoric_variance=torch.full(shape, 0.25),
-    )  # fmt: skip
-
-
 def test_of_real_targets() -> None:
-    data = load_data("gap")
-    prediction = real(data.test[0], 0.3)
-    found = real_influences(prediction, data.test[1], data)
-    scale, shift = (float(part) for part in (data.scaling.target_scale, data.scaling.target_shift))  # type: ignore[arg-type]
-    truth = data.scaling.raw_targets(data.test[1].double())
-    mean, variance = torch.full_like(truth, shift), torch.full_like(truth, (0.25 + 0.09) * scale**2)
-    for name, known in (("rmse", rmse(mean, truth)), ("nll", gaussian_nll(mean, variance, truth)),
-                        ("crps", gaussian_crps(mean, variance, truth))):  # fmt: skip
-        assert float(found[name].mean()) == pytest.approx(float(known), rel=1e-5)
-        assert error_of(found[name]) == pytest.approx(known.error, rel=1e-5)
+    generator = torch.Generator().manual_seed(2)
+    mean, truth = torch.randn(40, 2, generator=generator), torch.randn(40, 2, generator=generator)
+    losses, crps = torch.rand(40, generator=generator), torch.rand(40, generator=generator)
+    squares = (mean - truth).double().square().mean(1)
+    found = real_influences({"squared_error": squares, "nll": losses, "crps": crps})
+    known = rmse(mean, truth)
+    assert float(found["rmse"].mean()) == pytest.approx(float(known), rel=1e-6)
+    assert error_of(found["rmse"]) == pytest.approx(known.error, rel=1e-6)
+    assert found["nll"] is losses
+    assert found["crps"] is crps
 
 
 class OneSure:
@@ -111,16 +104,21 @@ def test_very_many_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kept({"a": torch.arange(3.0), "b": torch.arange(4.0)}) == {"a": [0, 1, 2]}
 
 
+def real(epistemic: torch.Tensor) -> RealPrediction:
+    """Two draws, of means +- the epistemic std; noise of std 0.5."""
+    law = TargetLaw(torch.stack([epistemic, -epistemic]), Gaussian("known", 0.5))
+    noise = torch.full_like(epistemic, 0.25)
+    return RealPrediction(torch.zeros_like(epistemic), epistemic.square(), noise, draws=2, law=law)
+
+
 def test_the_gap_is_found_and_measured() -> None:
     """Mean 0 with std 0.5 and epistemic std that is 0.4 in the gap, 0.1 elsewhere: the shares are counted by hand."""
     data = load_data("gap")
     left, right = (data.scaling.inputs(torch.tensor([[end]])).item() for end in (-1.0, 1.0))
 
     def predicted(inputs: torch.Tensor) -> RealPrediction:
-        made = real(inputs, 0.1)
         within = (inputs > left) & (inputs < right)
-        epistemic = torch.where(within, 0.16, 0.01)
-        return replace(made, epistemic_variance=epistemic)
+        return real(torch.where(within, 0.4, 0.1))
 
     line = torch.linspace(-2, 2, 161).unsqueeze(1)
     seen = Seen(None, None, data, None, predicted(data.test[0]), None, 1.0)  # type: ignore[arg-type]
@@ -134,8 +132,9 @@ def test_the_gap_is_found_and_measured() -> None:
     inputs, targets = data.test
     raw = data.scaling.raw_inputs(inputs.double())
     within = ((raw > gap["ends"][0]) & (raw < gap["ends"][1])).flatten()
-    std = predicted(inputs).variance.sqrt()
-    held = (targets.abs() <= 1.645 * std).double().flatten()
+    epistemic = predicted(inputs).epistemic_std
+    pit = 0.5 * sum(torch.special.ndtr((targets + sign * epistemic) / 0.5) for sign in (-1, 1))
+    held = ((pit - 0.5).abs() <= 0.45).double().flatten()
     train = data.scaling.raw_inputs(data.train[0].double())
     among = ~within & (raw.flatten() >= train.min()) & (raw.flatten() <= train.max())
     assert gap["covered"] == pytest.approx([float(held[within].mean()), float(held[among].mean())], abs=0.01)
@@ -144,5 +143,5 @@ def test_the_gap_is_found_and_measured() -> None:
 def test_inputs_without_a_wide_gap_have_none() -> None:
     data = load_data("gap")
     whole = replace(data, train=data.test)  # 300 inputs all over the range
-    seen = Seen(None, None, whole, None, real(data.test[0], 0.1), None, 1.0)  # type: ignore[arg-type]
-    assert _gap(seen, torch.linspace(-2, 2, 161), real(torch.zeros(161, 1), 0.1)) == {}
+    seen = Seen(None, None, whole, None, real(torch.full_like(data.test[0], 0.1)), None, 1.0)  # type: ignore[arg-type]
+    assert _gap(seen, torch.linspace(-2, 2, 161), real(torch.full((161, 1), 0.1))) == {}

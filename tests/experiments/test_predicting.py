@@ -15,7 +15,7 @@ from bayeswell.datasets import Scaling, load_data
 from bayeswell.errors import BayeswellError, DataError
 from bayeswell.experiments import Experiment, evaluate, predict_file, run, write_predictions
 from bayeswell.experiments.data_spec import DataSpec
-from bayeswell.experiments.predicting import harmless, picture_files, prediction_rows, read_inputs
+from bayeswell.experiments.predicting import Shown, harmless, picture_files, prediction_rows, read_inputs
 from bayeswell.persistence import read_document, write_document
 from bayeswell.predictive import ClassPrediction, RealPrediction
 from bayeswell.predictive.predictor import load
@@ -47,12 +47,19 @@ def test_columns_are_found_by_name_and_units_are_raw(table: Path) -> None:
     new.write_text("y,b,extra,a\n0,-40,7,12\n0,-60,7,6\n", encoding="utf-8")
     found, spec = predict_file(table / "run", new, draws=1)
     header, *rows = list(prediction_rows(found, spec))
-    assert header == ["mean", "std", "epistemic_std", "aleatoric_std"]
+    assert header == ["mean", "std", "epistemic_std", "aleatoric_std", "lower", "upper"]
     # 3 a - b; the std of the targets is 12, so a slip of units or columns is far outside.
     assert [row[0] for row in rows] == pytest.approx([76, 78], abs=2)
     assert isinstance(found, RealPrediction)
     assert rows[0][1] == pytest.approx((rows[0][2] ** 2 + rows[0][3] ** 2) ** 0.5)
     assert rows[0][2] == 0  # one network: no doubt about weights
+    # A single Gaussian, in raw units.
+    assert rows[0][4:] == pytest.approx([rows[0][0] + sign * 1.6448536 * rows[0][1] for sign in (-1, 1)], rel=1e-6)
+    header, *rows = list(prediction_rows(found, spec, None, Shown(interval=0, quantiles=(0.25, 0.5), nats=True)))
+    assert header == ["mean", "std", "epistemic_std", "aleatoric_std", "q_0.25", "q_0.5", "entropy", "epistemic",
+                      "aleatoric"]  # fmt: skip
+    assert rows[0][4:6] == pytest.approx([rows[0][0] - 0.6744898 * rows[0][1], rows[0][0]], rel=1e-6)
+    assert rows[0][7] == 0
 
 
 def test_without_names_columns_stand_in_order(table: Path) -> None:

@@ -27,7 +27,8 @@ EXAMPLES = (
 )
 EXTRA = ("methods", "seeds")
 """What a settings file may say of a comparison, besides what is said of an experiment."""
-SHOWN = [(name, heading) for name, heading in SCORES if name not in {"entropy", "ood_entropy"}]
+_LEFT_OUT = frozenset({"entropy", "ood_entropy", "r2", "coverage_50", "coverage_95"})
+SHOWN = [(name, heading) for name, heading in SCORES if name not in _LEFT_OUT]
 
 
 @command("compare", HELP, EXAMPLES)

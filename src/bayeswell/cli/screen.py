@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SCORES = (
-    ("accuracy", "accuracy"), ("rmse", "RMSE"), ("nll", "NLL"), ("ece", "ECE"), ("brier", "Brier"),
+    ("accuracy", "accuracy"), ("rmse", "RMSE"), ("r2", "R²"), ("nll", "NLL"), ("crps", "CRPS"), ("ece", "ECE"),
+    ("brier", "Brier"), ("coverage_50", "50 % covered"), ("coverage_90", "90 % covered"),
+    ("coverage_95", "95 % covered"),
     ("auroc", "AUROC"), ("entropy", "entropy"), ("ood_entropy", "OOD entropy"),
 )  # fmt: skip
 """Names in a result and in a heading, in the order in which they are shown."""
@@ -115,7 +117,9 @@ def show_verdict(verdict: Any) -> None:
 def show_result(record: Mapping[str, Any], where: str) -> None:
     """The result of a run."""
     title = f"{record['method']} · {record['model']} ({record['parameters']:,} parameters) on {record['data']}"
-    show_scores(record, f"{title}, seed {record['seed']}, {counted(record['draws'], 'draw')}")
+    how = record.get("prediction", "sampled")
+    said = "" if how == "sampled" else f" ({how})"
+    show_scores(record, f"{title}, seed {record['seed']}, {counted(record['draws'], 'draw')}{said}")
     cost, spent = record["cost"], record["time"]
     resumed = " (since it was resumed)" if spent["resumed"] else ""
     lines = [

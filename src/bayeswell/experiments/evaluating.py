@@ -24,22 +24,30 @@ from .data_spec import NAME, DataSpec
 from .experiment import experiment_of
 from .paths import path_of
 from .problem import data_of, load_ood
-from .scores import as_json, ood_scores, prediction_scores
-
-BATCH = 1000
-"""Examples in a pass while predicting: it bounds memory and changes no number."""
+from .scores import BATCH, as_json, evaluation_of, ood_scores
 
 
 def scores_of(
-    predictor: Predictor, data: Data, ood_inputs: Tensor | None, *, draws: int, seed: int = 0
+    predictor: Predictor,
+    data: Data,
+    ood_inputs: Tensor | None,
+    *,
+    draws: int,
+    seed: int = 0,
+    prediction: str | None = None,
 ) -> dict[str, Any]:
-    """``test`` scores and, with inputs from outside the distribution, ``ood`` scores: part of a result."""
-    inputs, targets = data.test
-    found = predictor.predict(inputs, draws=draws, batch_size=BATCH, seed=seed)
-    _require_fitting(found, data)
-    scores: dict[str, Any] = {"test": as_json(prediction_scores(found, targets, data.scaling)), "ood": None}
+    """``test`` scores and, with inputs from outside the distribution, ``ood`` scores: part of a result.
+
+    ``draws`` are those that were used: an ensemble of 3 has 3, whatever was asked for; ``prediction`` says how.
+    """
+    _require_fitting(predictor.predict(data.test[0][:1], draws=1, prediction=prediction), data)
+    evaluation = evaluation_of(predictor, data, draws=draws, seed=seed, prediction=prediction)
+    scores: dict[str, Any] = {
+        "test": as_json(evaluation), "ood": None, "draws": evaluation.draws, "prediction": evaluation.prediction
+    }  # fmt: skip
     if ood_inputs is not None:
-        strange = predictor.predict(ood_inputs, draws=draws, batch_size=BATCH, seed=seed)
+        found = evaluation.found
+        strange = predictor.predict(ood_inputs, draws=draws, batch_size=BATCH, seed=seed, prediction=prediction)
         if not isinstance(found, ClassPrediction) or not isinstance(strange, ClassPrediction):
             raise SettingError("ood: out-of-distribution scores need classes; this model predicts real numbers")
         scores["ood"] = {"examples": len(ood_inputs), **as_json(ood_scores(found, strange))}
@@ -53,13 +61,14 @@ def evaluate(
     draws: int = 100,
     ood: Any = None,
     seed: int = 0,
+    prediction: str | None = None,
 ) -> dict[str, Any]:
     """Measure a run (or a model that ``Result.save`` wrote) on the test part of data: its own, or others.
 
     Other data are scaled as the run's own were; columns of a csv file and classes are matched by name. Of a file of
     one's own the setting ``test_share`` 1 takes every row. ``{"name": "corrupted", "corruption": ..., "severity": 3}``
     are the run's own test images, corrupted. A bare model takes data scaled by themselves. ``ood`` as in
-    ``Experiment``.
+    ``Experiment``, ``prediction`` as in ``predict``: None leaves it to the model.
     """
     require_count("evaluate", "draws", draws)
     folder = path_of(path)
@@ -71,9 +80,9 @@ def evaluate(
     else:
         chosen = _data_of_run(folder, data)
     ood_inputs = load_ood(None if ood is None else as_data_choice("ood", ood), chosen, seed)
-    scores = scores_of(predictor, chosen, ood_inputs, draws=draws, seed=seed)
+    scores = scores_of(predictor, chosen, ood_inputs, draws=draws, seed=seed, prediction=prediction)
     said = {} if predictor.calibration is None else {"calibration": str(predictor.calibration)}
-    return {"run": folder.name, "data": chosen.name, "examples": len(chosen.test[1]), "draws": draws, **scores, **said}
+    return {"run": folder.name, "data": chosen.name, "examples": len(chosen.test[1]), **scores, **said}
 
 
 def load_model(path: str | os.PathLike[str]) -> Predictor:

@@ -50,7 +50,7 @@ class Experiment(RunSettings):
     def _require_parts(self) -> None:
         """Each part knows best what it can be told: it is made, and let go again."""
         try:
-            build_method(self.method)
+            _ = self.method_part
             for registry, choice in ((MODELS, self.model), (LIKELIHOODS, self.likelihood)):
                 if choice is not None:
                     registry.resolve(choice)
@@ -65,8 +65,9 @@ class Experiment(RunSettings):
 
     @property
     def method_part(self) -> Method:
-        """The method with its changes."""
-        return build_method(self.method)
+        """The method with its changes; ``prediction`` is how its model will predict."""
+        method = build_method(self.method)
+        return method if self.prediction is None else dataclasses.replace(method, prediction=self.prediction)
 
     @property
     def devices_part(self) -> Devices:

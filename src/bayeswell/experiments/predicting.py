@@ -6,6 +6,7 @@ import csv
 import math
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from ..datasets.formats import finite_number, is_number, read_npz
 from ..datasets.own import is_picture, pictures_in, read_picture
 from ..errors import DataError, FileError, SettingError, require_count
 from ..predictive import ClassPrediction, RealPrediction
+from ..predictive.frames import class_columns, real_columns
 from ..training.run_folder import CONFIG
 from .data_spec import DataSpec
-from .evaluating import BATCH, load_model
+from .evaluating import load_model
 from .paths import path_of
-from .scores import raw_mean_and_std, raw_std
+from .scores import BATCH, in_raw_units
 from .table_inputs import table_inputs
 
 _TABLES = frozenset({".csv", ".tsv", ".txt"})
@@ -31,17 +33,30 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def predict_file(
-    run: str | os.PathLike[str], inputs: str | os.PathLike[str], *, draws: int = 100, seed: int = 0
+    run: str | os.PathLike[str],
+    inputs: str | os.PathLike[str],
+    *,
+    draws: int = 100,
+    seed: int = 0,
+    prediction: str | None = None,
 ) -> tuple[ClassPrediction | RealPrediction, DataSpec]:
-    """The prediction of a finished run for the inputs in a csv or npz file or in pictures, in the units of raw data."""
+    """The prediction of a finished run for the inputs in a csv or npz file or in pictures, in the units of raw data.
+
+    What each draw says of real targets is kept, for intervals.
+    """
     require_count("predict", "draws", draws)
     folder = path_of(run)
     predictor = load_model(folder)
     if not (folder / CONFIG).exists():
         raise SettingError(f"{str(folder)!r} is a model without a run: it does not say how inputs are scaled")
     spec = DataSpec.read(folder)
-    found = predictor.predict(read_inputs(inputs, spec), draws=draws, batch_size=BATCH, seed=seed)
-    return found, spec
+    found = predictor.predict(
+        read_inputs(inputs, spec), draws=draws, batch_size=BATCH, seed=seed, prediction=prediction,
+        keep_samples=spec.class_names is None,
+    )  # fmt: skip
+    if isinstance(found, ClassPrediction):
+        return replace(found, class_names=spec.class_names), spec
+    return in_raw_units(found, spec.scaling), spec
 
 
 def read_inputs(path: str | os.PathLike[str], spec: DataSpec) -> Tensor:
@@ -137,21 +152,41 @@ def _picture_inputs(files: Sequence[Path], spec: DataSpec) -> Tensor:
     return torch.from_numpy(pixels).double() / 255
 
 
+@dataclass(frozen=True)
+class Shown:
+    """What a table says of real targets besides mean and stds.
+
+    ``interval``: the ends of the central interval of this level, columns lower and upper (0: none); ``quantiles``:
+    columns q_0.1 and so on; ``nats``: entropy, epistemic and aleatoric, of all outputs together. ``seed`` decides drawn
+    targets, where there are any.
+    """
+
+    interval: float = 0.9
+    quantiles: tuple[float, ...] = ()
+    nats: bool = False
+    seed: int = 0
+
+
+USUAL = Shown()
+
+
 def write_predictions(
     path: str | os.PathLike[str],
     prediction: ClassPrediction | RealPrediction,
     spec: DataSpec,
     files: Sequence[Path] | None = None,
+    shown: Shown = USUAL,
     ids: tuple[str, Sequence[str]] | None = None,
 ) -> None:
-    """One row an example: label, probabilities, entropy and its parts in nats; or mean and stds in raw units.
+    """One row an example: label, probabilities, entropy and its parts in nats; or mean, stds and interval in raw units.
 
     ``files`` are the pictures that were looked at; their names come first in each row. So do ``ids``, the name of a
     column and its cells (``table_inputs.id_cells``).
     """
     try:
         with open(path, "w", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerows(prediction_rows(prediction, spec, files, ids))
+            csv.writer(file, lineterminator="\
+").writerows(prediction_rows(prediction, spec, files, shown, ids))
     except (OSError, ValueError) as error:
         raise FileError(f"cannot write {os.fspath(path)!r}: {getattr(error, 'strerror', None) or error}") from error
 
@@ -160,10 +195,11 @@ def prediction_rows(
     prediction: ClassPrediction | RealPrediction,
     spec: DataSpec,
     files: Sequence[Path] | None = None,
+    shown: Shown = USUAL,
     ids: tuple[str, Sequence[str]] | None = None,
 ) -> Iterator[list[Any]]:
     """The table: a header, then a row for each example, which begins with the name of its file, or its id, if any."""
-    rows = _rows(prediction, spec)
+    rows = _rows(prediction, spec, shown)
     first = ids if files is None else ("file", [str(file) for file in files])
     if first is None:
         yield from rows
@@ -173,26 +209,18 @@ def prediction_rows(
         yield [harmless(cell), *row]
 
 
-def _rows(prediction: ClassPrediction | RealPrediction, spec: DataSpec) -> Iterator[list[Any]]:
+def _rows(prediction: ClassPrediction | RealPrediction, spec: DataSpec, shown: Shown) -> Iterator[list[Any]]:
     if isinstance(prediction, ClassPrediction):
-        names = spec.class_names or tuple(map(str, range(prediction.probabilities.shape[-1])))
-        yield ["label", *(harmless(f"p_{name}") for name in names), "entropy", "epistemic", "aleatoric"]
-        columns = (prediction.entropy, prediction.epistemic, prediction.aleatoric)
-        parts = zip(
-            prediction.labels.tolist(), prediction.probabilities.tolist(), *(c.tolist() for c in columns), strict=True
-        )
-        for label, probabilities, *rest in parts:
-            yield [harmless(names[label]), *probabilities, *rest]
-        return
-    mean, std = (tensor.flatten(1) for tensor in raw_mean_and_std(prediction, spec.scaling))
-    epistemic = raw_std(prediction.epistemic_variance.cpu().double().sqrt(), spec.scaling).flatten(1)
-    aleatoric = raw_std(prediction.aleatoric_variance.cpu().double().sqrt(), spec.scaling).flatten(1)
-    outputs = mean.shape[1]
-    numbers = [""] if outputs == 1 else [f"_{number}" for number in range(1, outputs + 1)]
-    kinds = ("mean", "std", "epistemic_std", "aleatoric_std")
-    yield [f"{kind}{number}" for number in numbers for kind in kinds]
-    table = torch.stack([mean, std, epistemic, aleatoric], dim=2).flatten(1)
-    yield from table.tolist()
+        columns = class_columns(replace(prediction, class_names=spec.class_names))
+    else:
+        columns = real_columns(prediction, shown.interval or None, shown.quantiles, shown.seed)
+        if shown.nats:
+            nats = prediction.in_nats(seed=shown.seed)
+            parts = {"entropy": nats.entropy, "epistemic": nats.epistemic, "aleatoric": nats.aleatoric}
+            columns |= {name: part.tolist() for name, part in parts.items()}
+    yield [harmless(name) for name in columns]
+    for row in zip(*columns.values(), strict=True):
+        yield [harmless(cell) if isinstance(cell, str) else cell for cell in row]
 
 
 def harmless(cell: str) -> str:

@@ -153,7 +153,6 @@ def _finish(
         "seed": experiment.seed,
         "parameters": problem.parameters,
         "examples": {"train": _examples(experiment, problem), "test": len(problem.data.test[1])},
-        "draws": experiment.draws,
         **scores,
         "calibration": None if calibration is None else {**fields_of(calibration), "text": str(calibration)},
         "std_ratio": result.std_ratio,

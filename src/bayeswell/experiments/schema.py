@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from .setting import Setting, count, examples, switch, whole
+from .setting import Setting, count, examples, switch, way_to_predict, whole
 
 Choice = str | Mapping[str, Any]
 """A name, or ``{"name": ..., setting: value}``."""
@@ -126,6 +126,15 @@ class RunSettings:
         ),
     ] = None
     draws: Annotated[int, Setting(MEASURE, "Networks drawn for a prediction.", check=count)] = 100
+    prediction: Annotated[
+        str | None,
+        Setting(
+            MEASURE,
+            "sampled (networks), linearised, or mean (the network at the posterior's mean).",
+            shown="as the method says",
+            check=way_to_predict,
+        ),
+    ] = None
     diagnose: Annotated[
         bool,
         Setting(

@@ -3,44 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
 from ..datasets import Data, Scaling
-from ..metrics import Estimate, accuracy, auroc, brier, ece, entropy, estimate_mean, gaussian_nll, nll, rmse
-from ..predictive import ClassPrediction, RealPrediction
+from ..metrics import Estimate, auroc, entropy, estimate_mean
+from ..predictive import ClassPrediction, Evaluation, RealPrediction, evaluate
+from ..predictive.predictor import Predictor
 
+BATCH = 1000
+"""Examples in a pass while predicting: it bounds memory and changes no number."""
 ECE_BINS = 15
 
 
 def score_names(data: Data) -> tuple[str, ...]:
-    """What ``prediction_scores`` finds on such data."""
+    """What validation measures on such data, and a sweep may be judged by."""
     return ("nll", "rmse") if data.class_names is None else ("accuracy", "brier", "ece", "nll")
 
 
-def prediction_scores(
-    prediction: ClassPrediction | RealPrediction, targets: Tensor, scaling: Scaling
-) -> dict[str, Estimate]:
-    """Accuracy, NLL, ECE and Brier score; of real targets RMSE and NLL in their own units, not standardised ones.
+def evaluation_of(
+    predictor: Predictor, data: Data, *, draws: int, seed: int = 0, prediction: str | None = None
+) -> Evaluation:
+    """Every score on the test part, as ``Predictor.evaluate`` has them; of real targets in raw units."""
+    scale = data.scaling.target_scale
+    return evaluate(
+        predictor.model, *data.test, predictor.likelihood, draws=draws, batch_size=BATCH, seed=seed,
+        prediction=prediction, restore=lambda found: in_raw_units(found, data.scaling),
+        nll_shift=0.0 if scale is None else float(scale.double().log().sum()),
+    )  # fmt: skip
 
-    The NLL of real targets is that of the Gaussian with the mixture's mean and variance. Where standardised
-    targets are t = (y - shift) / scale, stds are multiplied by scale and the NLL gains log scale.
-    """
-    if isinstance(prediction, ClassPrediction):
-        probabilities, labels = prediction.probabilities.cpu(), targets.cpu()
-        return {
-            "accuracy": accuracy(probabilities, labels),
-            "nll": nll(probabilities, labels),
-            "ece": ece(probabilities, labels, bins=ECE_BINS),
-            "brier": brier(probabilities, labels),
-        }
-    mean, std = raw_mean_and_std(prediction, scaling)
-    truth = scaling.raw_targets(targets.cpu().double()).reshape(mean.shape)
-    return {
-        "rmse": rmse(mean, truth),
-        "nll": gaussian_nll(mean, std.square(), truth),
-    }
+
+def in_raw_units(prediction: Any, scaling: Scaling) -> Any:
+    """A prediction of standardised targets in raw units and float64; one of classes as it is."""
+    if not isinstance(prediction, RealPrediction):
+        return prediction
+    tensors = ("mean", "epistemic_variance", "aleatoric_variance")
+    wide = replace(prediction, **{name: getattr(prediction, name).cpu().double() for name in tensors})
+    if scaling.target_scale is None or scaling.target_shift is None:
+        return wide
+    return wide.rescaled(scaling.target_scale.double(), scaling.target_shift.double())
 
 
 def raw_mean_and_std(prediction: RealPrediction, scaling: Scaling) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import SettingError, require_count
+from ..errors import SettingError, nearest, require_count
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,16 @@ def whole(least: int, most: int | None = None) -> Callable[[str, Any], None]:
             raise SettingError(f"{name} = {value!r}; it must be a whole number from {least}{end}")
 
     return check
+
+
+PREDICTIONS = ("sampled", "linearised", "mean")
+"""As in ``types``, which would bring torch."""
+
+
+def way_to_predict(name: str, value: Any) -> None:
+    """How to predict."""
+    if value not in PREDICTIONS:
+        raise SettingError(f"{name} = {value!r}; {nearest(str(value), PREDICTIONS)}")
 
 
 def examples(name: str, value: Any) -> None:

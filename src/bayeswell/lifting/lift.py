@@ -52,7 +52,8 @@ def bayesian(
             own initialisation (``"redrawn"``: each module's ``reset_parameters``; what no module draws is shuffled), or
             uniformly at random with the prior's std (``"prior"``, the thesis' choice).
         prediction: what ``predict`` averages: drawn networks (``"sampled"``), or the network to first order around
-            the posterior's mean (``"linearised"``), which is what a Gaussian fitted to curvature is the posterior of.
+            the posterior's mean (``"linearised"``), which is what a Gaussian fitted to curvature is the posterior of;
+            or none: the network at that mean (``"mean"``).
         output: a function of what the network returns that gives the tensor of its logits or means; None where that is
             a tensor, has ``.logits`` or "logits", or is a tuple that begins with it.
     """

@@ -12,7 +12,7 @@ from .detection import aupr, auroc, fpr_at_recall
 from .estimates import Estimate, estimate_mean, estimate_over_seeds, flat_record, over_seeds
 from .evidence import negative_elbo
 from .fidelity import agreement, mean_error, std_ratio, total_variation
-from .records import classification_estimates, ood_estimates, regression_estimates
+from .records import classification_estimates, ood_estimates, predictive_estimates, regression_estimates
 from .regression import (
     calibration_error,
     expected_gaussian_nll,
@@ -23,7 +23,9 @@ from .regression import (
     mixture_crps,
     mixture_nll,
     mixture_pit,
+    r2,
     rmse,
+    sample_crps,
 )
 from .selective import RiskCoverage, aurc, risk_coverage
 from .temperature import fit_temperature, fit_temperature_of_logits, scale_by_temperature
@@ -76,9 +78,12 @@ __all__ = [
     "ood_estimates",
     "over_seeds",
     "predictive_entropy",
+    "predictive_estimates",
+    "r2",
     "regression_estimates",
     "risk_coverage",
     "rmse",
+    "sample_crps",
     "scale_by_temperature",
     "std_ratio",
     "tfp_brier",

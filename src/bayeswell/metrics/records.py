@@ -27,6 +27,7 @@ from .regression import (
     mixture_crps,
     mixture_nll,
     mixture_pit,
+    r2,
     rmse,
 )
 from .selective import aurc
@@ -161,6 +162,37 @@ def regression_estimates(
             "mixture_crps": mixture_crps(*mixture),
             **_calibration("mixture_", mixture_pit(*mixture)),
         }
+    return found
+
+
+def predictive_estimates(
+    mean: Tensor,
+    targets: Tensor,
+    losses: Tensor,
+    *,
+    expected_losses: Tensor | None = None,
+    pit: Tensor | None = None,
+    below: Tensor | None = None,
+    crps: Tensor | None = None,
+) -> dict[str, Estimate]:
+    """All numbers of a prediction whose law is that of its own likelihood, against targets (S,) or (S, C).
+
+    - always: rmse and r2 of the means, nll from the NLL of each example (S,) under the averaged prediction;
+    - with ``expected_losses`` (S,), the mean NLL of single draws: expected_nll;
+    - with ``crps`` of each target: crps;
+    - with ``pit``, P(Y <= y) of each target: coverage_50, coverage_90, coverage_95, calibration_error; of counts, with
+      ``below``, P(Y < y), no calibration_error, which is of quantiles that every level has.
+    """
+    found = {"rmse": rmse(mean, targets), "r2": r2(mean, targets), "nll": estimate_mean(losses)}
+    if expected_losses is not None:
+        found["expected_nll"] = estimate_mean(expected_losses)
+    if crps is not None:
+        found["crps"] = estimate_mean(crps)
+    if pit is not None:
+        for level in COVERAGE_LEVELS:
+            found[f"coverage_{round(100 * level)}"] = interval_coverage(pit, level, below=below)
+        if below is None:
+            found["calibration_error"] = calibration_error(pit)
     return found
 
 

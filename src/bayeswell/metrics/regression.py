@@ -37,6 +37,22 @@ def rmse(predictions: Tensor, targets: Tensor) -> Estimate:
     return Estimate(root, square.error / (2 * root))
 
 
+def r2(predictions: Tensor, targets: Tensor) -> Estimate:
+    """1 - sum (y - prediction)^2 / sum (y - mean y)^2 of each output, averaged over the outputs: as in scikit-learn.
+
+    1 is perfect, 0 the mean of these targets. Of an output that never changes it is 1 if it is predicted exactly, else
+    0. Its standard error over examples is by the delta method, the mean of the targets taken as known.
+    """
+    values, truth = _match("predictions", predictions, targets)
+    wrong, spread = ((truth - other).square().flatten(1) if truth.dim() > 1 else (truth - other).square()[:, None]
+                     for other in (values, truth.mean(0)))  # fmt: skip
+    residual, total = wrong.mean(0), spread.mean(0)
+    constant = total == 0
+    ratio = torch.where(constant, (residual > 0).double(), residual / torch.where(constant, 1.0, total))
+    influence = (ratio * spread - wrong) / torch.where(constant, math.inf, total)
+    return from_influence(float(1 - ratio.mean()), influence)
+
+
 @MeanScore
 def gaussian_nll(mean: Tensor, variance: Tensor, targets: Tensor) -> Tensor:
     """-log N(y; mean, variance) in nats per example, with its normaliser, summed over the outputs.
@@ -96,6 +112,26 @@ def mixture_crps(means: Tensor, variances: Tensor, targets: Tensor) -> Tensor:
     return _expected_distance(truth - centres, spreads).mean(0) - torch.cat(parts).reshape(truth.shape)
 
 
+@MeanScore
+def sample_crps(samples: Tensor, targets: Tensor) -> Tensor:
+    """CRPS from targets (M, S, ...) drawn from any prediction, M at least 2: the mean over examples and outputs.
+
+    mean_i |Y_i - y| - sum_{i<j} |Y_i - Y_j| / (M (M - 1)), which is right on average for any M (Ferro 2014).
+    """
+    truth = require_numbers("targets", targets)
+    drawn = require_numbers("samples", samples)
+    if len(drawn) < 2 or tuple(drawn.shape[1:]) not in _alike(tuple(truth.shape)):
+        raise DataError(
+            f"samples: shape {tuple(drawn.shape)}; targets of shape {tuple(truth.shape)} ask for (M, "
+            f"*{tuple(truth.shape)}), M at least 2"
+        )
+    count = len(drawn)
+    ordered = drawn.reshape(count, *truth.shape).sort(0).values
+    ranks = torch.arange(1, count + 1, dtype=torch.float64).reshape(-1, *[1] * truth.dim())
+    pairs = ((2 * ranks - count - 1) * ordered).sum(0) / (count * (count - 1))
+    return (ordered - truth).abs().mean(0) - pairs
+
+
 def gaussian_pit(mean: Tensor, variance: Tensor, targets: Tensor) -> Tensor:
     """P(Y <= y) under the Gaussian, with the targets' shape: uniform on [0, 1] if predictions are calibrated.
 
@@ -113,12 +149,16 @@ def mixture_pit(means: Tensor, variances: Tensor, targets: Tensor) -> Tensor:
     return result
 
 
-def interval_coverage(pit: Tensor, level: float) -> Estimate:
+def interval_coverage(pit: Tensor, level: float, *, below: Tensor | None = None) -> Estimate:
     """The share of targets inside the central interval of this level, which leaves (1 - level) / 2 on each side.
 
-    Calibrated predictions have ``level``. From ``gaussian_pit`` or ``mixture_pit``.
+    Calibrated predictions have ``level``. From ``gaussian_pit`` or ``mixture_pit``, P(Y <= y). Of counts ``below`` is
+    P(Y < y): the interval goes from one quantile to the other, ends included, and has ``level`` at least.
     """
     require_between("interval_coverage", "level", level, 0, 1, open_low=True, open_high=True)
+    if below is not None:
+        side = (1 - level) / 2
+        return mean_of(((_require_pit(pit) >= side) & (_require_pit(below) < 1 - side)).double())
     # In this form the edges of Gaussian intervals are the same on both sides.
     return mean_of(((_require_pit(pit) - 0.5).abs() <= level / 2).double())
 

@@ -3,13 +3,20 @@
 from ..modes import evaluation_mode
 from .contracts import Drawable, Linearisable
 from .evaluate import expected_nll, nll_of_draws, predict, predictive_nll
-from .predictions import ClassPrediction, RealPrediction
+from .evaluation import Evaluation, evaluate
+from .laws import TargetLaw
+from .predictions import ClassPrediction, Interval, Nats, RealPrediction
 
 __all__ = [
     "ClassPrediction",
     "Drawable",
+    "Evaluation",
+    "Interval",
     "Linearisable",
+    "Nats",
     "RealPrediction",
+    "TargetLaw",
+    "evaluate",
     "evaluation_mode",
     "expected_nll",
     "nll_of_draws",

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ..likelihoods import check_targets
 from ..types import Likelihood
-from .accumulate import widened
+from .contracts import Accumulator
+from .precision import widened
 
 _GROUP = 1 << 16
 """At most so many outputs wait to be taken in at a time (but one draw's)."""
@@ -65,13 +66,14 @@ class MixtureNLLs:
         self.targets = targets
         self._waiting: list[Tensor] = []
         self._log_sums: Tensor | None = None
-        self._draws = 0
+        self._sums: Tensor | float = 0.0
+        self.draws = 0
 
     def add(self, outputs: Tensor) -> None:
         """Take in the outputs of one more draw."""
-        if not self._draws:
+        if not self.draws:
             check_targets(self.likelihoods[0], self.targets.to(outputs.device), outputs)
-        self._draws += 1
+        self.draws += 1
         self._waiting.append(outputs.clone())  # the network may use the memory again
         if (len(self._waiting) + 1) * outputs.numel() > _GROUP:
             self.finish()
@@ -84,6 +86,7 @@ class MixtureNLLs:
         outputs, targets = widened(torch.cat(group)), torch.cat([self.targets.to(group[0].device)] * len(group))
         # A likelihood's first axis counts examples, whichever draw they belong to.
         logs = [-likelihood.nll(outputs, targets).unflatten(0, (len(group), -1)) for likelihood in self.likelihoods]
+        self._sums = self._sums + torch.stack(logs).sum(1)
         sums = torch.stack(logs).logsumexp(1)
         self._log_sums = sums if self._log_sums is None else torch.logaddexp(self._log_sums, sums)
 
@@ -91,7 +94,30 @@ class MixtureNLLs:
     def losses(self) -> Tensor:
         """(L, S)."""
         assert self._log_sums is not None  # there was a draw
-        return math.log(self._draws) - self._log_sums
+        return math.log(self.draws) - self._log_sums
+
+    @property
+    def expected(self) -> Tensor:
+        """(L, S): the mean NLL over draws."""
+        assert isinstance(self._sums, Tensor)  # there was a draw
+        return -self._sums / self.draws
+
+
+class Together:
+    """Several accumulators of one batch, from the same draws."""
+
+    def __init__(self, *parts: Accumulator) -> None:
+        self.parts = parts
+
+    def add(self, outputs: Tensor) -> None:
+        """Take in the outputs of one more draw."""
+        for part in self.parts:
+            part.add(outputs)
+
+    def finish(self) -> None:
+        """After the last draw."""
+        for part in self.parts:
+            part.finish()
 
 
 class KeptOutputs:

@@ -42,6 +42,15 @@ class Linearisable(Drawable, Protocol):
         ...
 
 
+@runtime_checkable
+class HasMean(Drawable, Protocol):
+    """A drawable network that knows the network at its posterior's mean."""
+
+    def mean_networks(self) -> Sequence[Mapping[str, Tensor]]:
+        """That network, or for a mixture one of each component: tensors by name for ``call``."""
+        ...
+
+
 class ManyAtOnce(Protocol):
     """What ``stack()`` of a drawable network may give: a way to run several draws together, in less time."""
 
@@ -53,4 +62,16 @@ class ManyAtOnce(Protocol):
 
     def outputs(self, networks: Sequence[Mapping[str, Tensor]], inputs: Inputs) -> Iterator[Any]:
         """What ``call`` would return for each of at most ``most_draws`` networks, in turn."""
+        ...
+
+
+class Accumulator(Protocol):
+    """What is gathered over the draws for one batch."""
+
+    def add(self, outputs: Tensor) -> None:
+        """Take in the outputs of one more draw."""
+        ...
+
+    def finish(self) -> None:
+        """After the last draw."""
         ...

@@ -8,23 +8,24 @@ of a few, are held at a time: memory is bounded, however many draws there are.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, overload
 
 import torch
 from torch import Tensor
 
-from ..errors import DataError, NetworkError, SettingError, require_count
+from ..errors import AbsentError, DataError, NetworkError, SettingError, require_count
 from ..guards import together
 from ..likelihoods import LIKELIHOODS, ClassLikelihood, RealLikelihood
 from ..modes import evaluation_mode
 from ..outputs import Output, require_hook, require_tensor
 from ..random import make_generator
 from ..refusals import one_line, with_row
-from ..types import LINEARISED, Inputs, Likelihood
-from .accumulate import Accumulator, PredictionAverage, joined
-from .accumulate_nll import KeptOutputs, MixtureNLLs, NLLRows, NLLSums
-from .contracts import Drawable, Linearisable, ManyAtOnce
+from ..types import LINEARISED, MEAN, SAMPLED, Inputs, Likelihood
+from .accumulate import Keeping, PredictionAverage, joined
+from .accumulate_nll import KeptOutputs, MixtureNLLs, NLLRows, NLLSums, Together
+from .contracts import Accumulator, Drawable, HasMean, Linearisable, ManyAtOnce
 from .inputs import Batch, Home, as_targets, cut_into_batches, home_of, with_targets
 from .linearised import LinearisedNetwork, choose_prediction
 from .predictions import ClassPrediction, RealPrediction
@@ -100,9 +101,11 @@ def predict(
     ``batch_size`` (all at once if None) bounds the memory of a pass. ``output`` is a function of what the network
     returns that gives the tensor, in place of the model's own. Randomness comes from ``generator``, from a new one with
     ``seed``, or else from torch's global one. ``keep_samples`` keeps what each draw says (memory grows with
-    draws). ``prediction`` is "sampled" (each draw is a network) or "linearised" (to first order around the posterior's
-    mean: ``predictive.linearised``); None leaves it to the model. The model is evaluated without gradients in
-    evaluation mode and left in the mode it had. Several threads may predict at once: those with one network take turns.
+    draws). ``prediction`` is "sampled" (each draw is a network), "linearised" (to first order around the posterior's
+    mean: ``predictive.linearised``) or "mean" (the network at that mean alone, so that nothing is epistemic; of a
+    mixture the average over the mean networks of its components); None leaves it to the model. The model is
+    evaluated without gradients in evaluation mode and left in the mode it had. Several threads may predict at once:
+    those with one network take turns.
     """
     _require_counts("predict", draws, batch_size)
     require_hook(output)
@@ -112,7 +115,8 @@ def predict(
     source = _choose_generator(generator, seed, home)
     part = LIKELIHOODS.resolve(likelihood)
     batches = cut_into_batches(inputs, batch_size, home, model)
-    averages = [PredictionAverage(part, keep_samples, len(batches)) for _ in batches]
+    keeping = Keeping(keep_samples, len(batches), draws, batches[-1].stop)
+    averages = [PredictionAverage(part, keeping) for _ in batches]
     _run_draws(model, batches, averages, draws, source, home, chosen)
     return joined(averages)
 
@@ -189,6 +193,8 @@ def nll_matrix(
 ) -> Tensor:  # fmt: skip
     """(D, S): -log p(y given x, w) of every example under each draw, in nats; NaN stays.
 
+    A model that predicts at its mean is drawn from all the same.
+
     Its mean is ``expected_nll``, log D - logsumexp of -nll over draws is ``predictive_nll``. Arguments as in
     ``predict``.
     """
@@ -200,7 +206,9 @@ def nll_matrix(
     part = LIKELIHOODS.resolve(likelihood)
     rows = [NLLRows(part, all_targets[batch.start : batch.stop]) for batch in batches]
     source = _choose_generator(None, seed, home)
-    _run_draws(model, batches, rows, draws, source, home, choose_prediction(model, None))
+    # At the mean there is no draw to tell of.
+    chosen = choose_prediction(model, None)
+    _run_draws(model, batches, rows, draws, source, home, SAMPLED if chosen == MEAN else chosen)
     return torch.cat([torch.stack(batch.rows) for batch in rows], 1)
 
 
@@ -227,10 +235,64 @@ def predictive_nll(
     losses = nlls_under(
         model, inputs, targets, [part], draws=draws, batch_size=batch_size, generator=source, prediction=prediction
     )[0]
+    _require_losses(losses)
+    return losses
+
+
+def _require_losses(losses: Tensor) -> None:
     if bool(losses.isnan().any()):
         number = int(losses.isnan().nonzero()[0])
         raise NetworkError(f"the NLL of example {number} is NaN: the network's outputs are not finite")
-    return losses
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """A prediction, None of a likelihood that does not predict, and losses (S,) in nats from the same draws.
+
+    ``losses`` are what ``predictive_nll`` gives, ``expected_losses`` the mean NLL of single draws.
+    """
+
+    prediction: ClassPrediction | RealPrediction | None
+    losses: Tensor
+    expected_losses: Tensor
+    draws: int
+
+
+def predict_and_score(
+    model: Drawable,
+    inputs: Inputs,
+    targets: Any,
+    likelihood: Any,
+    *,
+    draws: int,
+    batch_size: int | None = None,
+    seed: int = 0,
+    keep_samples: bool = False,
+    prediction: str | None = None,
+) -> Scored:
+    """``predict`` and ``predictive_nll`` at once: every network is run once. Arguments as in ``predict``."""
+    _require_counts("evaluate", draws, batch_size)
+    chosen = choose_prediction(model, prediction)
+    home = home_of(model)
+    part = LIKELIHOODS.resolve(likelihood)
+    batches = cut_into_batches(inputs, batch_size, home, model)
+    all_targets = as_targets(targets, batches[-1].stop)
+    keeping = Keeping(keep_samples, len(batches), draws, batches[-1].stop)
+
+    def run(predicts: bool) -> Scored:
+        mixtures = [MixtureNLLs([part], all_targets[batch.start : batch.stop]) for batch in batches]
+        averages = [PredictionAverage(part, keeping) for _ in batches] if predicts else []
+        both = [Together(*pair) for pair in zip(averages, mixtures, strict=True)] if predicts else mixtures
+        _run_draws(model, batches, both, draws, _choose_generator(None, seed, home), home, chosen)
+        losses = torch.cat([mixture.losses for mixture in mixtures], dim=1)[0].cpu()
+        expected = torch.cat([mixture.expected for mixture in mixtures], dim=1)[0].cpu()
+        _require_losses(losses)
+        return Scored(joined(averages) if predicts else None, losses, expected, mixtures[0].draws)
+
+    try:
+        return run(predicts=True)
+    except AbsentError:  # it does not predict, which is known before or with the first draw
+        return run(predicts=False)
 
 
 def nlls_under(
@@ -285,10 +347,16 @@ def _run_draws(
 
     A model may know that some draws only repeat others (a point, a small bank): those are left out.
     """
-    draws = getattr(model, "useful_draws", int)(draws)
     linearised = prediction == LINEARISED
     # The model's guard is held from the first draw to the last: other threads that predict with it wait.
     with torch.no_grad(), evaluation_mode(model), one_line(batches[0].inputs):
+        if prediction == MEAN and isinstance(model, HasMean):
+            for weights in model.mean_networks():
+                _run_one_draw(model.call, weights, batches, collectors, home)
+            for collector in collectors:
+                collector.finish()
+            return
+        draws = getattr(model, "useful_draws", int)(draws)
         call = LinearisedNetwork(model).call if linearised and isinstance(model, Linearisable) else model.call
         networks = model.draws(draws, generator)
         stack = None if linearised else _find_stack(model, batches, home)

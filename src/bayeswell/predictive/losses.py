@@ -16,8 +16,8 @@ from ..likelihoods import check_targets
 from ..modes import evaluation_mode
 from ..outputs import require_tensor
 from ..types import Inputs, Likelihood
-from .accumulate import widened
 from .inputs import as_targets, cut_into_batches, home_of, with_targets
+from .precision import widened
 
 
 class DataLoss:

@@ -10,15 +10,18 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from ..lifting import Saved, uncalibrated
+from ..lifting import Saved, save_adapter, uncalibrated
 from ..lifting import load as load_saved
 from ..lifting import save as save_model
-from ..lifting import save_adapter
+from ..likelihoods import counted, labels_of
+from ..metrics import Estimate
 from ..outputs import Output
 from ..types import Calibration, Inputs
 from .calibration import HeldOut, applied, find_calibration, together
+from .describing import described
 from .evaluate import predict
-from .inputs import with_targets
+from .evaluation import Evaluation, evaluate, score_of
+from .inputs import as_targets, with_targets
 from .predictions import ClassPrediction, RealPrediction
 
 
@@ -49,6 +52,64 @@ class Predictor(Saved):
             prediction=prediction,
         )
         return found if self.preparation is None else self.preparation.restore(found)
+
+    def evaluate(
+        self,
+        inputs: Inputs,
+        targets: Any = None,
+        *,
+        draws: int = 100,
+        batch_size: int | None = 1000,
+        seed: int = 0,
+        prediction: str | None = None,
+    ) -> Evaluation:
+        """Every score on these data, each with its standard error over them; arguments as in ``predict``.
+
+        The same numbers as ``bayeswell evaluate`` gives: ``predictive.evaluation`` says what they are. Real targets are
+        scored in their own units. A DataLoader or data set may bring the targets along.
+        """
+        ready = self.preparation
+        inputs, targets = with_targets(self.model, inputs, targets)
+        return evaluate(
+            self.model,
+            inputs if ready is None else ready.inputs(inputs),
+            targets if ready is None else ready.targets(targets),
+            self.likelihood,
+            draws=draws,
+            batch_size=batch_size,
+            seed=seed,
+            prediction=prediction,
+            restore=None if ready is None else ready.restore,
+            nll_shift=0.0 if ready is None else ready.nll_shift,
+        )
+
+    def score(
+        self,
+        inputs: Inputs,
+        targets: Any = None,
+        *,
+        draws: int = 100,
+        batch_size: int | None = 1000,
+        seed: int = 0,
+        prediction: str | None = None,
+    ) -> Estimate:
+        """Accuracy of classes, R^2 of real numbers (the mean over outputs), as scikit-learn means it.
+
+        A number that knows its standard error over these data, ``.error``.
+        """
+        ready = self.preparation
+        inputs, targets = with_targets(self.model, inputs, targets)
+        # R^2 does not depend on units.
+        found = predict(
+            self.model, inputs if ready is None else ready.inputs(inputs), self.likelihood, draws=draws,
+            batch_size=batch_size, seed=seed, prediction=prediction,
+        )  # fmt: skip
+        truth = as_targets(targets if ready is None else ready.targets(targets), found.examples)
+        return score_of(found, labels_of(self.likelihood, truth), counted(self.likelihood, truth))
+
+    def __repr__(self) -> str:
+        """A few lines: what it is made of, how it predicts, what calibration has changed."""
+        return "\n  ".join([f"Predictor(a {type(self.model.net).__name__})", *described(self)])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything needed to predict again to a folder; ``bayeswell.load`` brings it back."""

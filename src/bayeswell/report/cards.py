@@ -56,12 +56,21 @@ def _facts(row: MethodRow) -> list[tuple[str, str]]:
         ("cost of a step", _passes(cost.get("per_step"), "forward passes (ordinary training: 3)")),
         ("cost in all", _passes(cost.get("total"), "forward passes of a batch")),
         ("training time", None if row.seconds is None else f"{row.seconds:.1f} s a run"),
+        ("prediction", _prediction(run)),
         ("stds", _movement(run)),
         _bound(run),
         ("calibration", text_of(mapping(run.result.get("calibration")).get("text"))),
         ("stopped early", text_of(run.result.get("stopped") or None)),
     ]
     return [(name, value) for name, value in found if value]
+
+
+def _prediction(run: RunRecord) -> str | None:
+    """How it predicts, and from how many draws."""
+    how, draws = run.result.get("prediction"), number(run.result.get("draws"))
+    if not isinstance(how, str) or draws is None:
+        return None
+    return f"{how}, {draws:,.0f} draw{'' if draws == 1 else 's'}"
 
 
 def _truncation(run: RunRecord) -> list[dict[str, str]]:

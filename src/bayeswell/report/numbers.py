@@ -23,7 +23,8 @@ class Score:
 SCORES = (
     Score("accuracy", "Accuracy", "high", "share of test examples whose most probable class is right"),
     Score("rmse", "RMSE", "low", "root of the mean squared error, in the units of the targets"),
-    Score("nll", "NLL", "low", "of the averaged prediction (of real numbers: a Gaussian with its moments), in nats"),
+    Score("r2", "R²", "high", "share of the variance of the targets that the means explain"),
+    Score("nll", "NLL", "low", "of the prediction averaged over draws, under its own likelihood, in nats"),
     Score("expected_nll", "Expected NLL", "low", "mean NLL of single draws, in nats"),
     Score("crps", "CRPS", "low", "continuous ranked probability score, in the units of the targets"),
     Score("ece", "ECE", "low", "expected calibration error, 15 bins of equal width"),

@@ -8,10 +8,13 @@ from typing import Any
 
 from ..methods import Method
 from ..metrics.chains import ChainReport
+from ..predictive.describing import described
 from ..predictive.predictor import Predictor
 from ..types import Inputs
 from .records import History
 from .verdicts import FinalELBO, ParetoReport, Trust, measure_elbo, pareto_report
+
+_LINE = 150
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,24 @@ class Result(Predictor):
     state: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     elbo: FinalELBO | None = None
     trust: Trust = field(default_factory=Trust)
+
+    def __repr__(self) -> str:
+        """A few lines: method, likelihood, parameters, temperature, and whether it is to be trusted."""
+        members = f", {self.method.members} members" if self.method.members > 1 else ""
+        head = f"Result(method '{self.method.name}'{members}, temperature {self.temperature:.3g}, seed {self.seed})"
+        epochs = "+".join(str(len(history.epochs)) for history in self.histories[:5])
+        more = f" ({self.stopped})" if self.stopped else ""
+        trained = f"trained {epochs}{'+...' if len(self.histories) > 5 else ''} epochs{more}"
+        return "\n  ".join([head, trained, *described(self), *self._trust_lines()])
+
+    def _trust_lines(self) -> list[str]:
+        if self.trust.trusted is None:
+            return ["trust: not checked"]
+        if self.trust.trusted:
+            return ["trust: nothing that was checked is wrong (result.trust)"]
+        first, *others = self.trust.warnings
+        more = f" (and {len(others)} more: result.trust.warnings)" if others else ""
+        return [f"trust: no: {first[:_LINE]}{'...' if len(first) > _LINE else ''}{more}"]
 
     @property
     def std_ratio(self) -> float:

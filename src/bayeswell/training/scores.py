@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import AbsentError
-from ..likelihoods import ClassLikelihood, Gaussian, RealLikelihood, counted, for_outputs, labels_of
+from ..likelihoods import ClassLikelihood, RealLikelihood, counted, for_outputs, labels_of
 from ..metrics import accuracy, brier, ece, gaussian_nll, nll, rmse
-from ..predictive import ClassPrediction, RealPrediction, predict, predictive_nll
+from ..predictive import ClassPrediction, RealPrediction
+from ..predictive.evaluate import predict_and_score
 from ..types import Inputs
 
 Validation = Callable[[Any, Any], dict[str, float]]
@@ -100,25 +100,20 @@ def _of_classes(p: Tensor, labels: Tensor) -> dict[str, float]:
 def validation_on(inputs: Inputs, targets: Tensor, *, draws: int, batch_size: int = 1000) -> Validation:
     """Measure the model of the moment (for averages and samplers: the point they are at) on held-out data.
 
-    Labels that the likelihood ignores are left out. For real numbers that are not Gaussian, and for a likelihood that
-    does not predict, "nll" is that of the averaged likelihood, ``predictive_nll``.
+    Labels that the likelihood ignores are left out. "nll" is that of the prediction averaged over draws, under the
+    likelihood itself (``predictive_nll``), as ``evaluate`` has it.
     """
 
     def validate(model: Any, likelihood: Any) -> dict[str, float]:
-        settings: dict[str, Any] = {"draws": draws, "batch_size": batch_size, "seed": 0}
-        try:
-            found: ClassPrediction | RealPrediction | None = predict(model, inputs, likelihood, **settings)
-        except AbsentError:  # it does not predict
-            found = None
+        scored = predict_and_score(model, inputs, targets, likelihood, draws=draws, batch_size=batch_size)
+        found = scored.prediction
         places = counted(likelihood, targets)
         if isinstance(found, ClassPrediction):
             if places is None:
                 return measure(found, targets)
             labels = labels_of(likelihood, targets)[places]
             return _of_classes(found.probabilities[places.to(found.probabilities.device)], labels)
-        if found is not None and isinstance(likelihood, Gaussian):
-            return measure(found, targets)
-        proper = {"nll": float(predictive_nll(model, inputs, targets, likelihood, **settings).mean())}
+        proper = {"nll": float(scored.losses.mean())}
         return proper if found is None else {"rmse": rmse(found.mean, targets.reshape(found.mean.shape)), **proper}
 
     return validate

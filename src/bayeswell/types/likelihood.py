@@ -20,6 +20,8 @@ class Likelihood(Protocol):
       in the outputs (its expectation over targets from the model where it depends on them);
     - ``class_probabilities(outputs)`` or ``mean_and_variance(outputs)``: to predict with; or ``for_outputs(outputs)``,
       an object that has one of them, where only outputs can tell which;
+    - ``cdf(outputs, values)``: P(y <= value) of every output of an example, with the shape of y, for quantiles and
+      intervals (without it they are found from ``sample_targets``); ``is_discrete`` is true where y is a count;
     - ``curvature_diagonal(outputs)``: that Hessian, with the shape of the outputs, where it is diagonal;
     - ``counted(targets)``: which places of the outputs have a target that counts, as booleans (None: all);
     - ``labels(targets)``: the targets at the places of the outputs, where they are given at others (the next token);

@@ -8,18 +8,18 @@ standard error std(a - b) / sqrt(n), which is far below that of either where the
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...datasets import Data, load_inputs
-from ...metrics import accuracy, calibration_bins, ece, gaussian_crps, gaussian_nll, nll
+from ...metrics import accuracy, calibration_bins, ece, nll
 from ...metrics.estimates import from_influence
-from ...predictive import ClassPrediction, RealPrediction
+from ...predictive import ClassPrediction
 from ...predictive.predictor import Predictor
-from ..evaluating import BATCH
-from ..scores import ECE_BINS, raw_mean_and_std
+from ..scores import BATCH, ECE_BINS
 
 MOST = 10_000
 """Of more test examples nothing is kept one by one: the file would be too large to read for a page."""
@@ -64,17 +64,14 @@ def detection_influences(inside: Tensor, outside: Tensor) -> dict[str, Tensor]:
     }
 
 
-def real_influences(found: RealPrediction, targets: Tensor, data: Data) -> dict[str, Tensor]:
-    """Of RMSE, NLL and CRPS, in the units of the targets."""
-    mean, std = raw_mean_and_std(found, data.scaling)
-    truth = data.scaling.raw_targets(targets.cpu().double()).reshape(mean.shape)
-    squares = (mean - truth).square().flatten(1).mean(1)
+def real_influences(by_example: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Of RMSE, NLL and CRPS, from what an ``Evaluation`` has of each example."""
+    squares = by_example["squared_error"]
     root = math.sqrt(float(squares.mean())) or 1.0
     return {
         # sqrt(m) moves with m by 1 / (2 sqrt(m)); half the root more, for the mean to be the RMSE.
         "rmse": squares / (2 * root) + root / 2,
-        "nll": gaussian_nll.of_examples(mean, std.square(), truth),
-        "crps": gaussian_crps.of_examples(mean, std.square(), truth).flatten(1).mean(1),
+        **{name: by_example[name] for name in ("nll", "crps") if name in by_example},
     }
 
 

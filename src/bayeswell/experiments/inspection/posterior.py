@@ -29,9 +29,9 @@ from ...random import derive_seed, make_generator
 from ...training import batch_count
 from ...training.streams import Streams
 from ...types import LOG_PROB, WITHOUT_CENTRE
-from ..evaluating import BATCH
 from ..experiment import Experiment
 from ..problem import load_problem
+from ..scores import BATCH
 
 EXAMPLES = 500
 """Training examples that losses are measured on."""

@@ -15,15 +15,13 @@ from ...metrics import (
     calibration_bins,
     classification_estimates,
     flat_record,
-    regression_estimates,
     risk_coverage,
 )
 from ...metrics.uncertainty import least_confidence
 from ...predictive import ClassPrediction, RealPrediction
 from ...predictive.predictor import Predictor
-from ..evaluating import BATCH
 from ..experiment import Experiment
-from ..scores import ECE_BINS, raw_mean_and_std
+from ..scores import BATCH, ECE_BINS, evaluation_of, raw_std
 from .by_example import class_influences, detection_influences, kept, real_influences
 from .examples import class_examples, real_examples
 
@@ -33,8 +31,6 @@ _CELLS = 500
 _POINTS = 200
 _PLACES = 161
 _WIDE = 0.1
-_NINETY = 1.6448536269514722
-"""P(|z| < 1.645) = 0.9 of a standard normal z."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +51,12 @@ def prediction_records(seen: Seen) -> dict[str, Any]:
     found, outside, data = seen.found, seen.outside, seen.data
     targets = data.test[1].cpu()
     if isinstance(found, RealPrediction):
-        mean, std = raw_mean_and_std(found, data.scaling)
-        truth = data.scaling.raw_targets(targets.double()).reshape(mean.shape)
-        risk = _curve((mean - truth).square().flatten(1).mean(1), std.flatten(1).mean(1))
+        evaluation = evaluation_of(seen.predictor, data, draws=seen.experiment.draws)
+        std = raw_std(found.variance.cpu().double().sqrt(), data.scaling)
+        risk = _curve(evaluation.by_example["squared_error"], std.flatten(1).mean(1))
         return {
-            "metrics": flat_record(regression_estimates(mean, std.square(), truth)),
-            "by_example": kept(real_influences(found, targets, data)),
+            "metrics": evaluation.as_dict(),
+            "by_example": kept(real_influences(evaluation.by_example)),
             "risk_coverage": risk,
         }
     probabilities = found.probabilities.cpu()
@@ -163,9 +159,8 @@ def _gap(seen: Seen, line: Tensor, along: RealPrediction) -> dict[str, Any]:
     if not len(steps) or float(steps.max()) < _WIDE * (high - low):
         return {}
     left, right = (float(end) for end in ordered[int(steps.argmax()) :][:2])
-    mean, std = raw_mean_and_std(seen.found, data.scaling)  # type: ignore[arg-type]  # of real targets only
-    truth = data.scaling.raw_targets(data.test[1].cpu().double()).reshape(mean.shape)
-    inside = ((mean - truth).abs() <= _NINETY * std).flatten()
+    assert isinstance(seen.found, RealPrediction)
+    inside = seen.found.interval(0.9).contains(data.test[1]).flatten().cpu()
     epistemic = along.epistemic_variance.cpu().double().sqrt().flatten()
     scale = 1.0 if data.scaling.target_scale is None else float(data.scaling.target_scale)
 

@@ -22,11 +22,12 @@ from ...plain import plain
 from ...predictive import ClassPrediction, RealPrediction
 from ...training.run_folder import MODEL, RunFolder
 from ..data_spec import DataSpec
-from ..evaluating import BATCH, load_model
+from ..evaluating import load_model
 from ..experiment import experiment_of
 from ..paths import path_of
 from ..problem import load_problem
 from ..running import finished_result
+from ..scores import BATCH
 from .by_example import shifted_records
 from .posterior import posterior_records
 from .predictions import Seen, example_records, prediction_records, regression_band
