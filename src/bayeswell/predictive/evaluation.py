@@ -116,10 +116,10 @@ def evaluate(
         model, inputs, targets, part, draws=draws, batch_size=batch_size, seed=seed, keep_samples=True,
         prediction=prediction,
     )  # fmt: skip
-    found, truth = scored.prediction, labels_of(part, as_targets(targets, len(scored.losses)))
+    found, truth = scored.prediction, as_targets(targets, len(scored.losses))
     losses = scored.losses.double() + nll_shift
     if isinstance(found, ClassPrediction):
-        estimates, each = _of_classes(found, truth, counted(part, truth))
+        estimates, each = _of_classes(found, labels_of(part, truth), counted(part, truth))
         found = found if restore is None else restore(found)
     elif isinstance(found, RealPrediction):
         truth = _shaped(truth, found.mean)
