@@ -147,6 +147,7 @@ def _finish(
         "model": problem.model["name"],
         "seed": experiment.seed,
         "parameters": problem.parameters,
+        "variational_parameters": result.variational_parameters,
         "examples": {"train": _examples(experiment, problem), "test": len(problem.data.test[1])},
         "draws": experiment.draws,
         **scores,

@@ -20,9 +20,10 @@ from ..random import derived_generator
 from ..types import BANK, POINT, SAMPLED, WITHOUT_CENTRE, Estimator, Inputs, Posterior, PosteriorPart, Step
 from .description import Description, Row
 from .dropout import DrawnDropout, draw_masks
+from .freezing import keep_in_evaluation
 from .stacked import Stack, find_stack
 from .swapping import Slots, forget_weights, padded_embeddings, with_padding
-from .where import Selection
+from .where import FROZEN, TRAINED, Selection
 
 
 class BayesianModule(nn.Module):
@@ -31,8 +32,11 @@ class BayesianModule(nn.Module):
     ``state_dict``, optimizers, ``.to()`` work as for any module. In training mode a call is one stochastic pass
     by the estimator; in evaluation mode it is the network at the posterior mean. For predictions with
     uncertainty use ``bayeswell.predict``, which does as ``prediction`` says: "sampled" or "linearised". Several threads
-    may call it at once; they take turns (``guards``).
+    may call it at once; they take turns (``guards``). ``rest`` says what becomes of parameters without a posterior:
+    "trained", or "frozen" with everything else that is not Bayesian.
     """
+
+    rest: str = TRAINED
 
     def __init__(
         self, net: nn.Module, selection: Selection, prior: FlatPrior | LearnedPrior, posterior: Posterior,
@@ -48,6 +52,7 @@ class BayesianModule(nn.Module):
         self.prediction = prediction
         self.layout = selection.layout
         self.deterministic = selection.deterministic
+        self.rest = selection.rest
         bayesian = {name for site in self.layout.sites for name in site.names}
         shared = {name for site in self.layout.sites if len(site.names) > 1 for name in site.names}
         self.linear_layers = find_linear_layers(net, bayesian, shared)
@@ -55,6 +60,8 @@ class BayesianModule(nn.Module):
         self._slots = Slots(net, self.layout)
         self._padded = padded_embeddings(net, self.layout)
         self._drops = any(isinstance(module, DrawnDropout) for module in net.modules())
+        if self.rest == FROZEN:
+            keep_in_evaluation(net, self.layout)
 
     @property
     def guarded_by(self) -> nn.Module:
@@ -65,6 +72,8 @@ class BayesianModule(nn.Module):
         """As in ``nn.Module``; waits for the calls of other threads."""
         with guarded(self):
             super().train(mode)
+            if mode and self.rest == FROZEN:
+                keep_in_evaluation(self.net, self.layout)
         return self
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
@@ -170,6 +179,11 @@ class BayesianModule(nn.Module):
         with torch.no_grad():
             return float((self.posterior.std_vector() / self.prior.std_vector()).mean())
 
+    @property
+    def variational_parameters(self) -> int:
+        """How many free numbers the posterior has, as papers count them (``Posterior.variational_parameters``)."""
+        return self.posterior.variational_parameters
+
     def with_posterior(
         self, part: PosteriorPart, posterior: Posterior, estimator: Estimator | None = None
     ) -> BayesianModule:
@@ -190,11 +204,14 @@ class BayesianModule(nn.Module):
         prediction: str,
     ) -> BayesianModule:  # fmt: skip
         """The same network with all of these in place of its own; nothing is copied."""
-        selection = Selection(self.layout, self.deterministic)
+        selection = Selection(self.layout, self.deterministic, self.rest)
         return BayesianModule(self.net, selection, prior, posterior, part, estimator, prediction)
 
     def describe(self) -> Description:
-        """Which posterior, prior and estimator every parameter got, or that it is deterministic, and why."""
+        """Which posterior, prior and estimator every parameter got, or that it is deterministic, and why.
+
+        At its end how many numbers the posterior has, and whether the rest is trained or frozen.
+        """
         with guarded(self):
             others = {name: tuple(parameter.shape) for name, parameter in self.net.named_parameters()}
         rows = []
@@ -205,7 +222,7 @@ class BayesianModule(nn.Module):
             rows.append(Row(site.name, site.shape, posterior, self.prior.explain(site), estimator, note))
         for name, shape in others.items():
             rows.append(Row(name, shape, "deterministic", "-", "-", self.deterministic.get(name, "")))
-        return Description(tuple(rows))
+        return Description(tuple(rows), self.variational_parameters, self.rest)
 
 
 def _pack(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:

@@ -30,6 +30,7 @@ from .dropout import dropout_settings, with_drawn_dropout
 from .lift import bayesian
 from .module import BayesianModule
 from .restoring import network_description
+from .where import TRAINED
 
 _KIND = "bayeswell model"
 _FORMAT = 1
@@ -75,6 +76,8 @@ def save(
         "network": network_description(model),
         "network_class": type(model.net).__name__,
     }
+    if model.rest != TRAINED:
+        record["rest"] = model.rest
     if calibration is not None:
         record["calibration"] = fields_of(calibration)
     write_bundle(path, tensors, record)
@@ -161,6 +164,7 @@ def _rebuild(
         posterior="delta",
         prior=lambda site: priors[site.name],
         where=lambda name, module, parameter: name in names,
+        rest=record.get("rest", TRAINED),
         means="prior",
         prediction=record.get("prediction", SAMPLED),
     )

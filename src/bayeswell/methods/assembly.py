@@ -16,12 +16,14 @@ from torch import Tensor, nn
 from ..composition import check_likelihood
 from ..errors import BayeswellWarning, SettingError, nearest
 from ..lifting import (
+    TRAINED,
     BayesianModule,
     Trained,
     Where,
     bayesian,
     continued,
     looks_trained,
+    moving_statistics,
     put_in_dropout,
     with_drawn_dropout,
 )
@@ -222,15 +224,29 @@ def _lifted(parts: ResolvedMethod, net: nn.Module | Trained, where: Where, membe
     if isinstance(net, Trained):
         return continued(net, parts.posterior, parts.prior, parts.estimator, chosen.prediction)
     network = net if chosen.dropout is None else with_drawn_dropout(net, chosen.dropout_chance)
+    _warn_of_moving_statistics(chosen, net, member)
     return bayesian(
         network,
         parts.posterior,
         parts.prior,
         parts.estimator,
         where,
+        rest=chosen.rest,
         means=_start(chosen, net, member),
         prediction=chosen.prediction,
     )
+
+
+def _warn_of_moving_statistics(method: Method, net: nn.Module, member: int) -> None:
+    """Say once if layers that look frozen would change all the same."""
+    moving = moving_statistics(net) if method.rest == TRAINED and member == 0 else []
+    if moving:
+        warnings.warn(
+            f"method '{method.name}': the parameters of {len(moving)} BatchNorm layers ('{moving[0]}' first) are frozen "
+            "(requires_grad=False), but training moves their statistics; rest='frozen' keeps both",
+            BayeswellWarning,
+            stacklevel=6,
+        )
 
 
 def _start(method: Method, net: nn.Module, member: int) -> str:

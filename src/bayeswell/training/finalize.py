@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from ..lifting import BayesianModule
+from ..lifting import FROZEN, BayesianModule
 from ..lifting.statistics import has_statistics, reestimate, statistics_over
 from ..posteriors import Empirical, EmpiricalPosterior
 from ..random import derive_seed, make_generator
@@ -32,7 +32,7 @@ def final_model(run: Run) -> BayesianModule:
         return model
     ended = model.with_posterior(*assembly.collector.result())
     _average_the_rest(ended, assembly.collector)
-    if not has_statistics(model.net) or BANK in ended.posterior_part.provides:
+    if not has_statistics(model.net) or model.rest == FROZEN or BANK in ended.posterior_part.provides:
         return ended
     if POINT in model.posterior_part.provides:
         return _with_statistics(ended, run, generator)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..lifting import BayesianModule
+from ..lifting import FROZEN, BayesianModule
 from ..lifting.dropout import seeds_of_masks
 from ..posteriors import POSTERIORS, Empirical, EmpiricalPosterior, Mixture, MixturePosterior
 from ..registry import settings_of
@@ -65,6 +65,8 @@ def contribution(
     own = {**dict(model.net.named_parameters()), **dict(model.net.named_buffers())}
     for name in seeds_of_masks(model.net):  # a draw's own, not the network's
         own.pop(name, None)
+    if model.rest == FROZEN:  # the same for all members
+        own = {}
     if _can_be_mixed(model):
         extras = {name: value.detach().clone()[None] for name, value in own.items()}
         kept = {name: value.detach().clone() for name, value in model.posterior.state_dict().items()}
