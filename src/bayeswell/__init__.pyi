@@ -34,6 +34,7 @@ from .post_hoc import POST_HOC
 from .posteriors import POSTERIORS, Delta, Full, KTied, LowRank, MatrixNormal, MeanField
 from .predictive import ClassPrediction, RealPrediction, predict
 from .predictive.predictor import Predictor, load
+from .pretrained import PostHoc, laplace, swag
 from .priors import PRIORS, DistributionPrior, Kaiming, LaplacePrior, Normal, ScaleMixture, Xavier
 from .random import make_generator
 from .samplers import SAMPLERS
@@ -111,6 +112,7 @@ __all__ = [
     "Normal",
     "PathDerivative",
     "Poisson",
+    "PostHoc",
     "Predictor",
     "Progress",
     "RateRange",
@@ -141,6 +143,7 @@ __all__ = [
     "find_method",
     "fit",
     "fit_member",
+    "laplace",
     "load",
     "make_generator",
     "method_names",
@@ -150,6 +153,7 @@ __all__ = [
     "rate_range",
     "register",
     "save",
+    "swag",
     "testing",
     "training",
     "types",

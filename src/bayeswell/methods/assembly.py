@@ -147,7 +147,7 @@ def assemble(
     lifted; a trained model goes on from where it is (``lifting.continued``).
     """
     parts = method if isinstance(method, ResolvedMethod) else resolve(method)
-    total_steps = epochs * batches
+    total_steps = max(1, epochs * batches)  # a run of no epochs has an optimizer too, which never steps
     chosen, stepper = parts.method, parts.stepper.planned(total_steps)
     model = _lifted(parts, net, where, member)
     if parts.tempers_itself:
@@ -242,8 +242,8 @@ def _warn_of_moving_statistics(method: Method, net: nn.Module, member: int) -> N
     moving = moving_statistics(net) if method.rest == TRAINED and member == 0 else []
     if moving:
         warnings.warn(
-            f"method '{method.name}': the parameters of {len(moving)} BatchNorm layers ('{moving[0]}' first) are frozen "
-            "(requires_grad=False), but training moves their statistics; rest='frozen' keeps both",
+            f"method '{method.name}': the parameters of {len(moving)} BatchNorm layers ('{moving[0]}' first) are "
+            "frozen (requires_grad=False), but training moves their statistics; rest='frozen' keeps both",
             BayeswellWarning,
             stacklevel=6,
         )

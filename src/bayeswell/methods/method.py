@@ -43,8 +43,8 @@ class Method:
     ones from the network's own initialisation ("dispersed": ensembles live on that spread, and chains that have not
     mixed can be told by it), or all of them as ``bayesian`` has it: "redrawn", "prior", or "network", which keeps
     weights that were trained before. ``rest`` says what becomes of parameters that ``where`` leaves out: "trained"
-    without a posterior, or "frozen" (BatchNorm's statistics too). ``budget`` is how many times ordinary training all members together may cost:
-    ``fit`` takes as many as it pays for ("auto": by how long the run is).
+    without a posterior, or "frozen" (BatchNorm's statistics too). ``budget`` is how many times ordinary training all
+    members together may cost: ``fit`` takes as many as it pays for ("auto": by how long the run is).
     """
 
     name: str

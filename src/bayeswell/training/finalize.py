@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -26,27 +26,27 @@ def final_model(run: Run) -> BayesianModule:
     if assembly.post_hoc is not None:
         examples = run.batches.examples
         post_hoc = assembly.post_hoc.tempered(assembly.temperature)
-        part, posterior = post_hoc.finish(model, assembly.likelihood, _one_pass(run), examples, generator)
+        part, posterior = post_hoc.finish(model, assembly.likelihood, one_pass(run), examples, generator)
         return model.with_posterior(part, posterior)
     if assembly.collector is None:
         return model
     ended = model.with_posterior(*assembly.collector.result())
-    _average_the_rest(ended, assembly.collector)
+    average_the_rest(ended, assembly.collector)
     if not has_statistics(model.net) or model.rest == FROZEN or BANK in ended.posterior_part.provides:
         return ended
     if POINT in model.posterior_part.provides:
-        return _with_statistics(ended, run, generator)
+        return with_own_statistics(ended, lambda: (inputs for inputs, _ in one_pass(run)), generator)
     _restore_statistics(ended, run, generator)
     return ended
 
 
-def _one_pass(run: Run) -> Iterator[tuple[Inputs, Tensor]]:
+def one_pass(run: Run) -> Iterator[tuple[Inputs, Tensor]]:
     """The training data once more, in an order of its own, on the run's device."""
     for batch in run.batches.epoch(derive_seed(run.streams.seed, "ending")):
         yield run.engine.placed(batch)
 
 
-def _average_the_rest(model: BayesianModule, collector: Collector) -> None:
+def average_the_rest(model: BayesianModule, collector: Collector) -> None:
     """Trained parameters without a posterior (BatchNorm's scale and offset) end at their average too."""
     averages: Mapping[str, Tensor] = collector.deterministic()
     with torch.no_grad():
@@ -59,21 +59,23 @@ def _restore_statistics(model: BayesianModule, run: Run, generator: torch.Genera
 
     (A Gaussian around the path of single networks, SWAG, has draws that no BatchNorm layer has met: each gets its own.)
     """
-    batches = (inputs for inputs, _ in _one_pass(run))
+    batches = (inputs for inputs, _ in one_pass(run))
     found = statistics_over(model, model.posterior.draws(run.batches.count, generator), batches)
     with torch.no_grad():
         for name, value in found.items():
             model.net.get_buffer(name).copy_(value)
 
 
-def _with_statistics(model: BayesianModule, run: Run, generator: torch.Generator) -> BayesianModule:
-    """A bank of draws, each with statistics re-estimated by a pass over the training inputs."""
+def with_own_statistics(
+    model: BayesianModule, inputs: Callable[[], Iterable[Inputs]], generator: torch.Generator
+) -> BayesianModule:
+    """A bank of draws, each with statistics re-estimated by a pass over the training inputs, ``inputs()``."""
     count = 1 if POINT in model.posterior_part.provides else BANK_WITH_STATISTICS
     weights: list[Tensor] = []
     extras: dict[str, list[Tensor]] = {}
     for tensors in model.posterior.draws(count, generator):
         weights.append(model.layout.flatten(tensors))
-        complete = reestimate(model, tensors, (inputs for inputs, _ in _one_pass(run)))
+        complete = reestimate(model, tensors, inputs())
         for name, value in complete.items():
             if name not in tensors:
                 extras.setdefault(name, []).append(value)
