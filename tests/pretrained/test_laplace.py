@@ -143,6 +143,7 @@ def network(epochs: int = 30) -> nn.Sequential:
     return net
 
 
+@pytest.mark.filterwarnings("ignore:laplace. the prior is as narrow")
 @pytest.mark.parametrize("where", ["all", "last_layer"])
 @pytest.mark.parametrize("structure", ["kronecker", "diagonal", "full"])
 def test_it_is_fit_without_epochs(structure: str, where: Any) -> None:
@@ -172,7 +173,7 @@ def test_it_is_saved_and_comes_back(tmp_path: Path) -> None:
         loaded = bw.load(tmp_path / "model")
         assert torch.equal(loaded.predict(X).probabilities, found.predict(X).probabilities)
         assert str(loaded.model.describe()) == str(found.model.describe())
-        assert len(set(found.prior_precision.values())) == (4 if choice == "by_layer" else 1)
+        assert (len(set(found.prior_precision.values())) > 1) == (choice == "by_layer")
 
 
 def test_held_out_data_choose_the_precision_that_predicts_them_best(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +192,7 @@ def test_held_out_data_choose_the_precision_that_predicts_them_best(monkeypatch:
     assert nll(factor) <= min(grid.values()) + 1e-4
     assert nll(1.0) - nll(factor) > 0.003  # there was something to choose
     loader = DataLoader(TensorDataset(*held_out), batch_size=300)
-    again = bw.laplace(net, (X, Y), prior_precision="held_out", held_out=loader, **given)
+    again = bw.laplace(net, (X, Y), held_out=loader, **given)  # the usual choice where there are held-out data
     assert again.prior_precision == pytest.approx(found.prior_precision)
 
 
@@ -257,7 +258,7 @@ def test_what_cannot_be_meant_is_refused_in_one_line() -> None:
         (SettingError, "prior_precision = 'evidenc'; .*by_layer", lambda: bw.laplace(net, data, prior_precision="evidenc")),
         (SettingError, "prior_precision = -1", lambda: bw.laplace(net, data, prior_precision=-1)),
         (SettingError, "needs held_out", lambda: bw.laplace(net, data, prior_precision="held-out")),
-        (SettingError, "held_out has no use", lambda: bw.laplace(net, data, held_out=data)),
+        (SettingError, "held_out has no use", lambda: bw.laplace(net, data, prior_precision=2.0, held_out=data)),
         (SettingError, "structure = 'kron'", lambda: bw.laplace(net, data, structure="kron")),
         (SettingError, "max_weights", lambda: bw.laplace(net, data, structure="full", max_weights=10)),
         (CompositionError, "Gaussian prior", lambda: bw.laplace(net, data, prior="laplace")),

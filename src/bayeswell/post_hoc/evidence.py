@@ -13,9 +13,10 @@ linearised network with its own best weights has, up to what a does not change,
 each v_i is a draw from the prior, seen with the noise 1/m_i that the data leave. This is what is maximised. The first
 formula at the trained weights would also count what training has left of the network's start in directions that the
 data say nothing of (m_i near 0), and make the prior wider for it (Antoran et al. 2022, who train the linearised network
-instead). The weights are not trained again: only the covariance is that of the better prior. Where a coarse F (its
-diagonal) makes the weights look no larger than their noise, what is maximised has no maximum; then the first formula at
-the trained weights decides, which always has one.
+instead). The weights are not trained again: only the covariance is that of the better prior. Where the weights look no
+larger than their noise (a network that fits its data without error has no curvature left; a coarse F), what is
+maximised has no maximum, and the factor is the largest of the range: hardly any spread. The first formula has a maximum
+there, but one at which predictions drown in the spread: NLL 1.57 against 0.11 of the network itself, on digits.
 """
 
 from __future__ import annotations
@@ -80,19 +81,11 @@ def factors_of(choice: str | float, spectra: Callable[[], Sequence[Spectrum]]) -
     """By which each parameter's prior precision is multiplied; only a choice by evidence looks at the spectra."""
     if choice == MARGINAL_LIKELIHOOD:
         known = spectra()
-        one = _chosen(known)
+        one = best_factor(known)
         return {each.name: one for each in known}
     if choice == BY_LAYER:
-        return {each.name: _chosen([each]) for each in spectra()}
+        return {each.name: best_factor([each]) for each in spectra()}
     return same_factor(1.0 if isinstance(choice, str) else float(choice))
-
-
-def _chosen(spectra: Sequence[Spectrum]) -> float:
-    """The best factor; where it is at an end of the range, the best of log Z at the trained weights, which has one."""
-    found = best_factor(spectra)
-    if not at_an_end(found):
-        return found
-    return highest(lambda factor: sum(one.log_evidence(factor) for one in spectra), _GRID, 1e-6)
 
 
 def at_an_end(factor: float) -> bool:

@@ -46,7 +46,7 @@ def laplace(
     structure: str = "kronecker",
     where: Where = "all",
     prior: PriorChoice | None = None,
-    prior_precision: str | float = MARGINAL_LIKELIHOOD,
+    prior_precision: str | float | None = None,
     held_out: Any = None,
     temperature: float = 1.0,
     batch_size: int = 100,
@@ -66,9 +66,9 @@ def laplace(
         prior: as in ``bayesian``, Gaussian. None: N(0, 1); where its precision is chosen, a normal one whose std is the
             root mean square of the given weights.
         prior_precision: by which the prior's own precision is multiplied (of N(0, 1): the precision itself); or how to
-            choose it: "marginal_likelihood", a factor for each parameter "by_layer", the NLL of ``held_out`` data, or
-            1 ("prior").
-        held_out: data as ``data``, which the network was not trained on, for ``prior_precision="held_out"``.
+            choose it: by "marginal_likelihood", the same for each parameter "by_layer", by the NLL of "held_out" data;
+            or 1 ("prior"). None: by held-out data if there are any, else by marginal likelihood.
+        held_out: data as ``data``, which the network was not trained on.
         temperature: 1 is Bayes' rule; below 1 a cold posterior, (N/T) F.
         batch_size: examples at a time; a DataLoader keeps its own.
         prediction: what predictions average: the network to first order in its weights ("linearised"), or "sampled".
@@ -76,7 +76,8 @@ def laplace(
         seed: decides the order of the data and those directions.
     """
     _require_network(net)
-    how = _choice(prior_precision)
+    usual = MARGINAL_LIKELIHOOD if held_out is None else HELD_OUT
+    how = _choice(usual if prior_precision is None else prior_precision)
     if (how == HELD_OUT) != (held_out is not None):
         raise SettingError(
             "laplace: prior_precision = 'held_out' needs held_out=(inputs, targets) that the network was not trained on"
@@ -173,7 +174,8 @@ def _warn_of_ends(factors: dict[str, float]) -> None:
         one = next(iter(factors.values()))
         warnings.warn(
             f"laplace: the prior is as {'wide' if one < 1 else 'narrow'} as the search allows (its precision times "
-            f"{one:.3g}): the data do not tell how large the weights may be; give prior_precision a number",
+            f"{one:.3g}): the data do not tell how large the weights may be (a network that fits its training data "
+            "without error has no curvature left to tell it); use held_out=, or give prior_precision a number",
             BayeswellWarning,
             stacklevel=3,
         )
