@@ -50,7 +50,7 @@ LEVELS: Mapping[int, tuple[str, ...]] = {
     3: ("averaging", "lifting", "objectives", "post_hoc"),
     4: ("methods", "predictive"),
     5: ("training",),
-    6: ("diagnostics", "integrations", "testing"),
+    6: ("diagnostics", "integrations", "pretrained", "testing"),
     7: ("experiments", "plots", "sweeps"),
     8: ("report",),
     9: ("cli", "sklearn"),

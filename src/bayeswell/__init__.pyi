@@ -36,6 +36,7 @@ from .post_hoc import POST_HOC
 from .posteriors import POSTERIORS, Delta, Full, KTied, LowRank, MatrixNormal, MeanField
 from .predictive import ClassPrediction, Evaluation, RealPrediction, predict
 from .predictive.predictor import Predictor, load
+from .pretrained import PostHoc, laplace, swag
 from .priors import PRIORS, DistributionPrior, Kaiming, LaplacePrior, Normal, ScaleMixture, Xavier
 from .random import make_generator
 from .samplers import SAMPLERS
@@ -117,6 +118,7 @@ __all__ = [
     "Normal",
     "PathDerivative",
     "Poisson",
+    "PostHoc",
     "Predictor",
     "Preparation",
     "Progress",
@@ -149,6 +151,7 @@ __all__ = [
     "find_method",
     "fit",
     "fit_member",
+    "laplace",
     "load",
     "make_generator",
     "method_names",
@@ -159,6 +162,7 @@ __all__ = [
     "register",
     "save",
     "save_adapter",
+    "swag",
     "testing",
     "training",
     "types",

@@ -103,7 +103,7 @@ def test_one_for_each_parameter() -> None:
         Spectrum("large", torch.rand(20, dtype=torch.float64) * 1e4, 3 * torch.rand(20, dtype=torch.float64)),
         Spectrum("small", torch.rand(30, dtype=torch.float64) * 1e3, 0.02 * torch.rand(30, dtype=torch.float64)),
     ]
-    by_layer, one = factors_of("by_layer", spectra), factors_of("marginal_likelihood", spectra)
+    by_layer, one = factors_of("by_layer", lambda: spectra), factors_of("marginal_likelihood", lambda: spectra)
     assert by_layer["large"] < one["large"] == one["small"] < by_layer["small"]
     for spectrum in spectra:
         best = spectrum.log_marginal(by_layer[spectrum.name])

@@ -12,10 +12,11 @@ from typing import Any
 from ..datasets import Augmentation, find_data
 from ..errors import SettingError, nearest
 from ..likelihoods import LIKELIHOODS
-from ..methods import Method
+from ..methods import Method, resolve
 from ..models import MODELS
 from ..plain import plain
 from ..training import Devices, KeepBest, usual_batch_size
+from ..training.as_given import require_nothing_to_train
 from .config_parsing import as_choice, as_data_choice, build_method, lr_to_stepper, merged, nested
 from .paths import run_config
 from .schema import SETTINGS, RunSettings
@@ -50,7 +51,9 @@ class Experiment(RunSettings):
     def _require_parts(self) -> None:
         """Each part knows best what it can be told: it is made, and let go again."""
         try:
-            _ = self.method_part
+            method = self.method_part
+            if self.epochs == 0:
+                require_nothing_to_train(resolve(method))
             for registry, choice in ((MODELS, self.model), (LIKELIHOODS, self.likelihood)):
                 if choice is not None:
                     registry.resolve(choice)

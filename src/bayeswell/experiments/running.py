@@ -152,6 +152,7 @@ def _finish(
         "model": problem.model["name"],
         "seed": experiment.seed,
         "parameters": problem.parameters,
+        "variational_parameters": result.variational_parameters,
         "examples": {"train": _examples(experiment, problem), "test": len(problem.data.test[1])},
         **scores,
         "calibration": None if calibration is None else {**fields_of(calibration), "text": str(calibration)},

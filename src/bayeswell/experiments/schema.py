@@ -65,7 +65,7 @@ class RunSettings:
         Choice | None,
         Setting(WHAT, "Which likelihood.", shown="that of the data", settings="A setting of the likelihood."),
     ] = None
-    epochs: Annotated[int, Setting(HOW, "Passes over the data.", short="-e", check=count)] = 20
+    epochs: Annotated[int, Setting(HOW, "Passes over the data.", short="-e", check=whole(0))] = 20
     batch_size: Annotated[
         int | None,
         Setting(HOW, "Examples in a step.", short="-b", shown="100, or a fiftieth of fewer data", check=count),

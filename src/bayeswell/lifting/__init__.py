@@ -4,14 +4,17 @@ from .calibrated import uncalibrated, with_scaled_stds
 from .continuing import Trained, continued
 from .description import Description, Row
 from .dropout import DrawnDropout, put_in_dropout, with_drawn_dropout
+from .freezing import moving_statistics
 from .lift import STARTS, bayesian
 from .module import BayesianModule
 from .redrawing import looks_trained
 from .saving import Saved, load, save, save_adapter
-from .where import Where
+from .where import FROZEN, TRAINED, Where, require_rest
 
 __all__ = [
+    "FROZEN",
     "STARTS",
+    "TRAINED",
     "BayesianModule",
     "Description",
     "DrawnDropout",
@@ -23,7 +26,9 @@ __all__ = [
     "continued",
     "load",
     "looks_trained",
+    "moving_statistics",
     "put_in_dropout",
+    "require_rest",
     "save",
     "save_adapter",
     "uncalibrated",

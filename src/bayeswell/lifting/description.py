@@ -20,9 +20,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Description:
-    """Every parameter of the network; prints as a table."""
+    """Every parameter of the network; prints as a table.
+
+    ``variational_parameters`` counts the free numbers of the posterior; ``rest`` says whether the deterministic
+    parameters are "trained" or "frozen".
+    """
 
     rows: tuple[Row, ...]
+    variational_parameters: int = 0
+    rest: str = "trained"
 
     @property
     def bayesian_weights(self) -> int:
@@ -45,5 +51,7 @@ class Description:
             "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table
         ]
         lines.insert(1, "-" * max(map(len, lines)))
-        lines.append(f"{self.bayesian_weights} Bayesian weights, {self.deterministic_weights} deterministic")
+        numbers = f"{self.bayesian_weights} Bayesian weights ({self.variational_parameters} variational parameters)"
+        rest = f", which are {self.rest}" if self.deterministic_weights else ""
+        lines.append(f"{numbers}, {self.deterministic_weights} deterministic{rest}")
         return "\n".join(lines)

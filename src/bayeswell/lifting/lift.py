@@ -22,7 +22,7 @@ from ..types import PREDICTIONS, SAMPLED, Estimator, PosteriorPart
 from .module import BayesianModule
 from .redrawing import redrawn
 from .swapping import keep_padding
-from .where import Selection, Where, select
+from .where import FROZEN, TRAINED, Selection, Where, select
 
 STARTS = ("network", "redrawn", "prior")
 
@@ -34,6 +34,7 @@ def bayesian(
     estimator: str | Mapping[str, Any] | Estimator = "weight_sampling",
     where: Where = "all",
     *,
+    rest: str = TRAINED,
     means: str = "network",
     prediction: str = SAMPLED,
     output: Output | None = None,
@@ -48,6 +49,9 @@ def bayesian(
         where: which parameters are Bayesian: ``"all"`` (but normalisation layers), ``"last_layer"``, ``"lora"`` (the
             adapters of a ``peft`` model), name or module patterns, module types, or a function (name, module,
             parameter) -> bool.
+        rest: what becomes of all other parameters: "trained" without a posterior, or "frozen": they, BatchNorm's
+            statistics and all else stay as given, bit for bit, and layers without a Bayesian parameter are in
+            evaluation mode (their dropout is off) while the others train.
         means: posterior means start at the network's present weights (``"network"``), at new ones from the network's
             own initialisation (``"redrawn"``: each module's ``reset_parameters``; what no module draws is shuffled), or
             uniformly at random with the prior's std (``"prior"``, the thesis' choice).
@@ -68,7 +72,7 @@ def bayesian(
     posterior_part = POSTERIORS.resolve(posterior)
     chosen_estimator = ESTIMATORS.resolve(estimator)
     check_estimator(posterior_part, chosen_estimator)
-    selection = select(net, where)
+    selection = select(net, where, rest)
     _check_uniform(net, selection)
     for note in chosen_estimator.cautions(net):
         warnings.warn(note, BayeswellWarning, stacklevel=2)
@@ -79,8 +83,9 @@ def bayesian(
         start = torch.empty_like(start).uniform_(-1, 1) * math.sqrt(3) * flat_prior.std_vector()
         start = start if flat_prior.centre is None else start + flat_prior.centre
     elif means == "redrawn":  # the prior stays where it was laid out: all chains have one target
-        net = redrawn(net)
-        start = selection.layout.flatten(dict(net.named_parameters())).detach()
+        fresh = redrawn(net)
+        start = selection.layout.flatten(dict(fresh.named_parameters())).detach()
+        net = net if rest == FROZEN else fresh
     if not all_finite([start]):
         raise NetworkError("the network's weights hold NaN or inf; repair them, or start with means='prior'")
     state = posterior_part.build(selection.layout, flat_prior, start)
@@ -117,4 +122,6 @@ def _without_bayesian_parameters(
             module_name, _, local_name = name.rpartition(".")
             bare.get_submodule(module_name)._parameters[local_name] = None
     keep_padding(bare, selection.layout, given)
+    if selection.rest == FROZEN:
+        bare.requires_grad_(False)
     return bare

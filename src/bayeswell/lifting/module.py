@@ -34,11 +34,12 @@ from ..types import (
 )
 from .description import Description, Row
 from .dropout import DrawnDropout, draw_masks
+from .freezing import keep_in_evaluation
 from .lora import beside_magnitudes, is_lora
 from .stacked import Stack, find_stack
 from .swapping import Slots, forget_weights, padded_embeddings, with_padding
 from .tiled import Tiled, find_tiled
-from .where import Selection
+from .where import FROZEN, TRAINED, Selection
 
 
 class BayesianModule(nn.Module):
@@ -47,12 +48,15 @@ class BayesianModule(nn.Module):
     ``state_dict``, optimizers, ``.to()`` work as for any module. In training mode a call is one stochastic pass
     by the estimator; in evaluation mode it is the network at the posterior mean. For predictions with
     uncertainty use ``bayeswell.predict``, which does as ``prediction`` says: "sampled", "linearised" or "mean". Several
-    threads may call it at once; they take turns (``guards``).
+    threads may call it at once; they take turns (``guards``). ``rest`` says what becomes of parameters without a
+    posterior: "trained", or "frozen" with everything else that is not Bayesian.
 
     Objectives and predictions see the one tensor in what the network returns: what ``output`` makes of it, or else the
     one that is known to be meant (``outputs.tensor_of``). A call of the module itself returns what the network does, or
     what ``output`` makes of it.
     """
+
+    rest: str = TRAINED
 
     def __init__(
         self, net: nn.Module, selection: Selection, prior: FlatPrior | LearnedPrior, posterior: Posterior,
@@ -69,6 +73,7 @@ class BayesianModule(nn.Module):
         self.prediction = prediction
         self.layout = selection.layout
         self.deterministic = selection.deterministic
+        self.rest = selection.rest
         bayesian = {name for site in self.layout.sites for name in site.names}
         shared = {name for site in self.layout.sites if len(site.names) > 1 for name in site.names}
         read_twice = beside_magnitudes(bayesian, (name for name, _ in net.named_parameters()))
@@ -77,6 +82,8 @@ class BayesianModule(nn.Module):
         self._slots = Slots(net, self.layout)
         self._padded = padded_embeddings(net, self.layout)
         self._drops = any(isinstance(module, DrawnDropout) for module in net.modules())
+        if self.rest == FROZEN:
+            keep_in_evaluation(net, self.layout)
 
     @property
     def guarded_by(self) -> nn.Module:
@@ -87,6 +94,8 @@ class BayesianModule(nn.Module):
         """As in ``nn.Module``; waits for the calls of other threads."""
         with guarded(self):
             super().train(mode)
+            if mode and self.rest == FROZEN:
+                keep_in_evaluation(self.net, self.layout)
         return self
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
@@ -216,6 +225,11 @@ class BayesianModule(nn.Module):
         with torch.no_grad():
             return float((self.posterior.std_vector() / self.prior.std_vector()).mean())
 
+    @property
+    def variational_parameters(self) -> int:
+        """How many free numbers the posterior has, as papers count them (``Posterior.variational_parameters``)."""
+        return self.posterior.variational_parameters
+
     def with_posterior(
         self, part: PosteriorPart, posterior: Posterior, estimator: Estimator | None = None
     ) -> BayesianModule:
@@ -238,7 +252,7 @@ class BayesianModule(nn.Module):
         prediction: str,
     ) -> BayesianModule:  # fmt: skip
         """The same network with all of these in place of its own; nothing is copied."""
-        selection = Selection(self.layout, self.deterministic)
+        selection = Selection(self.layout, self.deterministic, self.rest)
         return BayesianModule(self.net, selection, prior, posterior, part, estimator, prediction, self.output)
 
     def with_output(self, output: Output | None) -> BayesianModule:
@@ -248,7 +262,10 @@ class BayesianModule(nn.Module):
         return model.train(self.training)
 
     def describe(self) -> Description:
-        """Which posterior, prior and estimator every parameter got, or that it is deterministic, and why."""
+        """Which posterior, prior and estimator every parameter got, or that it is deterministic, and why.
+
+        At its end how many numbers the posterior has, and whether the rest is trained or frozen.
+        """
         with guarded(self):
             others = {name: tuple(parameter.shape) for name, parameter in self.net.named_parameters()}
         rows = []
@@ -259,7 +276,7 @@ class BayesianModule(nn.Module):
             rows.append(Row(site.name, site.shape, posterior, self.prior.explain(site), estimator, note))
         for name, shape in others.items():
             rows.append(Row(name, shape, "deterministic", "-", "-", self.deterministic.get(name, "")))
-        return Description(tuple(rows))
+        return Description(tuple(rows), self.variational_parameters, self.rest)
 
 
 class _AsReturned:

@@ -33,6 +33,7 @@ from .dropout import dropout_settings, with_drawn_dropout
 from .lift import bayesian
 from .module import BayesianModule
 from .restoring import network_description
+from .where import TRAINED
 
 _KIND, _ADAPTER = "bayeswell model", "bayeswell adapter"
 _FORMAT = 1
@@ -126,6 +127,8 @@ def _record(
     }
     if model.output is not None:
         record["output"] = name_of(model.output)
+    if model.rest != TRAINED:
+        record["rest"] = model.rest
     if calibration is not None:
         record["calibration"] = fields_of(calibration)
     if preparation is not None:
@@ -250,6 +253,7 @@ def _rebuild(
         posterior="delta",
         prior=lambda site: priors[site.name],
         where=lambda name, module, parameter: name in names,
+        rest=record.get("rest", TRAINED),
         means="prior",
         prediction=record.get("prediction", SAMPLED),
     )

@@ -23,13 +23,18 @@ Where: TypeAlias = (
 
 LORA = "lora"
 
+TRAINED, FROZEN = "trained", "frozen"
+RESTS = (TRAINED, FROZEN)
+"""What becomes of the parameters that are not Bayesian."""
+
 
 @dataclass(frozen=True)
 class Selection:
-    """The Bayesian sites, and for every other parameter the reason why it is deterministic."""
+    """The Bayesian sites, for every other parameter the reason why it is deterministic, and what becomes of those."""
 
     layout: Layout
     deterministic: dict[str, str]
+    rest: str = TRAINED
 
 
 @dataclass(frozen=True)
@@ -40,19 +45,20 @@ class _Candidate:
     parameter: nn.Parameter
 
 
-def select(net: nn.Module, where: Where) -> Selection:
+def select(net: nn.Module, where: Where, rest: str = TRAINED) -> Selection:
     """Choose the Bayesian parameters of a network.
 
     ``"all"`` and ``"last_layer"`` leave out normalisation layers; ``"lora"`` takes the adapters (``lora``); patterns, types and functions take exactly
     what they fit. Frozen parameters (``requires_grad=False``) are never chosen.
     """
+    require_rest("bayesian", rest)
     candidates = _candidates(net)
     if not candidates:
         raise NetworkError(f"the network ({type(net).__name__}) has no parameters; there is nothing to make Bayesian")
     chosen = _choose(candidates, where)
     sites, deterministic = [], {}
     for candidate in candidates:
-        reason = _obstacle(candidate) or ("" if candidate.names[0] in chosen else _not_chosen(candidate, where))
+        reason = _obstacle(candidate) or ("" if candidate.names[0] in chosen else _not_chosen(candidate, where, rest))
         if reason:
             deterministic.update(dict.fromkeys(candidate.names, reason))
             continue
@@ -66,7 +72,13 @@ def select(net: nn.Module, where: Where) -> Selection:
         names = [name for candidate in candidates for name in candidate.names]
         hint = f"; {nearest(where, names)}" if isinstance(where, str) else ""
         raise SettingError(f"where = {where!r} matches no parameter that can be Bayesian ({reasons}){hint}")
-    return Selection(Layout(tuple(sites)), deterministic)
+    return Selection(Layout(tuple(sites)), deterministic, rest)
+
+
+def require_rest(owner: str, rest: str) -> None:
+    """Refuse another word."""
+    if rest not in RESTS:
+        raise SettingError(f"{owner}: rest = {rest!r}; {nearest(str(rest), RESTS)}")
 
 
 def _candidates(net: nn.Module) -> list[_Candidate]:
@@ -96,12 +108,13 @@ def _obstacle(candidate: _Candidate) -> str:
     return ""
 
 
-def _not_chosen(candidate: _Candidate, where: Where) -> str:
+def _not_chosen(candidate: _Candidate, where: Where, rest: str) -> str:
     if where == LORA:
         return why_not_lora(candidate.names[0])
+    frozen = ", frozen with the rest" if rest == FROZEN else ""
     if where in ("all", "last_layer") and isinstance(candidate.owner, NORMALISATION_LAYERS):
-        return "normalisation layer (deterministic unless chosen by name or type)"
-    return "not chosen by where"
+        return f"normalisation layer (deterministic unless chosen by name or type){frozen}"
+    return f"not chosen by where{frozen}"
 
 
 def _choose(candidates: list[_Candidate], where: Where) -> set[str]:

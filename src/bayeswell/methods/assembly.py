@@ -16,12 +16,14 @@ from torch import Tensor, nn
 from ..composition import check_likelihood
 from ..errors import BayeswellWarning, SettingError, nearest
 from ..lifting import (
+    TRAINED,
     BayesianModule,
     Trained,
     Where,
     bayesian,
     continued,
     looks_trained,
+    moving_statistics,
     put_in_dropout,
     with_drawn_dropout,
 )
@@ -148,7 +150,7 @@ def assemble(
     a trained model keeps its own.
     """
     parts = method if isinstance(method, ResolvedMethod) else resolve(method)
-    total_steps = epochs * batches
+    total_steps = max(1, epochs * batches)  # a run of no epochs has an optimizer too, which never steps
     chosen, stepper = parts.method, parts.stepper.planned(total_steps)
     model = _lifted(parts, net, where, member)
     model = model if output is None else model.with_output(output)
@@ -226,15 +228,29 @@ def _lifted(parts: ResolvedMethod, net: nn.Module | Trained, where: Where, membe
     if isinstance(net, Trained):
         return continued(net, parts.posterior, parts.prior, parts.estimator, chosen.prediction)
     network = net if chosen.dropout is None else with_drawn_dropout(net, chosen.dropout_chance)
+    _warn_of_moving_statistics(chosen, net, member)
     return bayesian(
         network,
         parts.posterior,
         parts.prior,
         parts.estimator,
         where,
+        rest=chosen.rest,
         means=_start(chosen, net, member),
         prediction=chosen.prediction,
     )
+
+
+def _warn_of_moving_statistics(method: Method, net: nn.Module, member: int) -> None:
+    """Say once if layers that look frozen would change all the same."""
+    moving = moving_statistics(net) if method.rest == TRAINED and member == 0 else []
+    if moving:
+        warnings.warn(
+            f"method '{method.name}': the parameters of {len(moving)} BatchNorm layers ('{moving[0]}' first) are "
+            "frozen (requires_grad=False), but training moves their statistics; rest='frozen' keeps both",
+            BayeswellWarning,
+            stacklevel=6,
+        )
 
 
 def _start(method: Method, net: nn.Module, member: int) -> str:

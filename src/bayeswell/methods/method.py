@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import SettingError, nearest, require_count
 from ..estimators import ESTIMATORS
 from ..gradients import Sharpness
-from ..lifting import STARTS
+from ..lifting import STARTS, TRAINED, require_rest
 from ..registry import label_of
 from ..types import PREDICTIONS, SAMPLED
 from .steppers import find_stepper
@@ -42,8 +42,9 @@ class Method:
     ``means`` says where the ``members`` start: the first at the given network's weights and each further one at new
     ones from the network's own initialisation ("dispersed": ensembles live on that spread, and chains that have not
     mixed can be told by it), or all of them as ``bayesian`` has it: "redrawn", "prior", or "network", which keeps
-    weights that were trained before. ``budget`` is how many times ordinary training all members together may cost:
-    ``fit`` takes as many as it pays for ("auto": by how long the run is).
+    weights that were trained before. ``rest`` says what becomes of parameters that ``where`` leaves out: "trained"
+    without a posterior, or "frozen" (BatchNorm's statistics too). ``budget`` is how many times ordinary training all
+    members together may cost: ``fit`` takes as many as it pays for ("auto": by how long the run is).
     """
 
     name: str
@@ -68,6 +69,7 @@ class Method:
     members: int = 1
     budget: float | str | None = None
     means: str = DISPERSED
+    rest: str = TRAINED
     prediction: str = SAMPLED
 
     def __post_init__(self) -> None:
@@ -87,6 +89,7 @@ class Method:
             raise SettingError(f"{self.name}: clip_norm = {self.clip_norm!r}; it must be above 0")
         if self.means not in (DISPERSED, *STARTS):
             raise SettingError(f"{self.name}: means = {self.means!r}; {nearest(str(self.means), (DISPERSED, *STARTS))}")
+        require_rest(self.name, self.rest)
         if self.prediction not in PREDICTIONS:
             raise SettingError(
                 f"{self.name}: prediction = {self.prediction!r}; {nearest(str(self.prediction), PREDICTIONS)}"

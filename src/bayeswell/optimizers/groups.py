@@ -22,9 +22,9 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """The parameters of a lifted network as groups for an optimizer: "means" at ``lr``, "stds" at a multiple of it.
 
-    "means" holds ``posterior.mean`` and the deterministic parameters of the network; "stds" every other parameter of
-    the posterior: log stds, rho, tied factors, covariance factors; "noise" holds ``extra`` (a likelihood's learned
-    noise, a log std too) at the rate of the stds. A group without parameters is left out.
+    "means" holds ``posterior.mean`` and the network's deterministic parameters that are trained; "stds" every other
+    parameter of the posterior: log stds, rho, tied factors, covariance factors; "noise" holds ``extra`` (a likelihood's
+    learned noise, a log std too) at the rate of the stds. A group without parameters is left out.
 
     Variational Laplace (section 5.1) advises a ``std_multiplier`` of 10, the thesis (section 5.4) of at most 0.1.
     Both follow from one fact: with small steps the stds stay where they start, near zero, and the network is a
@@ -39,7 +39,7 @@ def parameter_groups(
     taken = {id(parameter) for parameter in shapes}
     means: list[Tensor] = []
     for parameter in model.parameters():
-        if id(parameter) not in taken:
+        if id(parameter) not in taken and parameter.requires_grad:
             taken.add(id(parameter))
             means.append(parameter)
     noise = [parameter for parameter in extra if id(parameter) not in taken]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,9 +16,9 @@ from ..likelihoods import check_targets
 from ..modes import evaluation_mode
 from ..posteriors import Full
 from ..types import POINT, BayesianModel, Likelihood, Posterior, PosteriorPart, PostHocPart
-from .evidence import BY_LAYER, MARGINAL_LIKELIHOOD, OF_THE_MODEL, Spectrum, factors_of, require_prior_precision
+from .evidence import OF_THE_MODEL, factors_of, require_prior_precision
 from .outputs import curvature_columns
-from .structures import Batches, diagonal, full, kronecker, linear_sites
+from .structures import Batches, Gathered, diagonal, full, kronecker, linear_sites
 
 _STRUCTURES = ("diagonal", "kronecker", "full")
 _DAMPING = ("balanced", "plain")
@@ -112,7 +111,8 @@ class LaplaceApproximation(PostHocPart):
         generator: torch.Generator | None = None,
     ) -> tuple[PosteriorPart, Posterior]:
         """The posterior at the model's weights. ``batches`` are gone through once; F is a mean over their examples."""
-        return self._finish(model, likelihood, batches, dataset_size, generator, evidence=False)[0]
+        found = self.curvature(model, likelihood, batches, dataset_size, generator)
+        return found.posterior(found.factors(self.prior_precision))
 
     def log_evidence(
         self,
@@ -126,25 +126,23 @@ class LaplaceApproximation(PostHocPart):
 
         To compare networks, priors and noise by; exact for linear regression at its optimum with structure ``full``.
         """
-        return self._finish(model, likelihood, batches, dataset_size, generator, evidence=True)[1]
+        found = self.curvature(model, likelihood, batches, dataset_size, generator)
+        return found.log_evidence(found.factors(self.prior_precision))
 
-    def _finish(
+    def curvature(
         self,
         model: BayesianModel,
         likelihood: Likelihood,
         batches: Batches,
         dataset_size: int,
-        generator: torch.Generator | None,
-        *,
-        evidence: bool,
-    ) -> tuple[tuple[PosteriorPart, Posterior], float]:
-        """The posterior, and log Z if it is asked for (eigenvalues cost more than the posterior itself)."""
+        generator: torch.Generator | None = None,
+    ) -> Curvature:
+        """What ``finish`` makes the posterior of, whatever the prior's precision; called as ``finish``."""
         self.check(model)
         require_count("laplace", "dataset_size", dataset_size)
         scale = dataset_size / self.temperature
         losses: list[float] = []
         sizes: list[int] = []
-        found: list[float] = []
 
         def columns(outputs: Tensor, targets: Tensor) -> Tensor:
             check_targets(likelihood, targets, outputs)
@@ -152,25 +150,38 @@ class LaplaceApproximation(PostHocPart):
                 raise NetworkError(
                     "laplace: the network's outputs hold NaN or inf; train it anew, or look at its inputs"
                 )
-            if evidence:
-                losses.append(float(likelihood.nll(outputs.detach(), targets).double().sum()))
-                sizes.append(len(targets))
+            losses.append(float(likelihood.nll(outputs.detach(), targets).detach().double().sum()))
+            sizes.append(len(targets))
             return curvature_columns(likelihood, outputs.detach(), targets, self.draws, generator)
-
-        def choose(spectra: Callable[[], Sequence[Spectrum]]) -> Mapping[str, float]:
-            if not evidence and self.prior_precision not in (MARGINAL_LIKELIHOOD, BY_LAYER):
-                factor = 1.0 if isinstance(self.prior_precision, str) else float(self.prior_precision)
-                return defaultdict(lambda: factor)
-            known = spectra()
-            factors = factors_of(self.prior_precision, known)
-            found.extend(one.log_evidence(factors[one.name]) for one in known)
-            return factors
 
         with evaluation_mode(model.net):
             if self.structure == "diagonal":
-                posterior = diagonal(model, batches, columns, scale, choose)
+                gathered = diagonal(model, batches, columns, scale)
             elif self.structure == "full":
-                posterior = full(model, batches, columns, scale, choose, Full(max_weights=self.max_weights))
+                gathered = full(model, batches, columns, scale, Full(max_weights=self.max_weights))
             else:
-                posterior = kronecker(model, batches, columns, scale, choose, self.damping == "balanced")
-        return posterior, sum(found) - scale * sum(losses) / max(sum(sizes), 1)
+                gathered = kronecker(model, batches, columns, scale, self.damping == "balanced")
+        return Curvature(gathered, scale * sum(losses) / max(sum(sizes), 1))
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """The curvature of all the data, from one pass: the posterior and the evidence of every prior precision.
+
+    ``nll`` is 1/T sum_n nll_n at the weights.
+    """
+
+    gathered: Gathered
+    nll: float
+
+    def factors(self, choice: str | float) -> Mapping[str, float]:
+        """By which the prior precision of each parameter is multiplied, as ``prior_precision`` says."""
+        return factors_of(choice, self.gathered.spectra)
+
+    def posterior(self, factors: Mapping[str, float]) -> tuple[PosteriorPart, Posterior]:
+        """The posterior with the prior precisions multiplied by these."""
+        return self.gathered.posterior(factors)
+
+    def log_evidence(self, factors: Mapping[str, float]) -> float:
+        """log Z of ``evidence.py`` in nats (eigenvalues, which cost more than the posterior itself)."""
+        return sum(one.log_evidence(factors[one.name]) for one in self.gathered.spectra()) - self.nll

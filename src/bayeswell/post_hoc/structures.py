@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,20 +14,28 @@ from ..layers import plain_kernels
 from ..posteriors import Full, MatrixNormal, MeanField, cholesky_parameters
 from ..tree import Layout, Site
 from ..types import BayesianModel, Inputs, LinearLayer, Posterior, PosteriorPart
-from .evidence import Spectrum, eigen
+from .evidence import ALL, Spectrum, eigen
 from .examples import weight_gradients
 from .kronecker import LayerCurvature, add_gradients, damped, watched
 
 Batches = Iterable[tuple[Inputs, Tensor]]
 Columns = Callable[[Tensor, Tensor], Tensor]
 """(outputs, targets) -> columns of the output curvature."""
-Choose = Callable[[Callable[[], Sequence[Spectrum]]], Mapping[str, float]]
-"""What the evidence needs of the parameters, if it is asked -> by which the prior precision of each is multiplied."""
 
 
-def diagonal(
-    model: BayesianModel, batches: Batches, columns: Columns, scale: float, choose: Choose
-) -> tuple[PosteriorPart, Posterior]:
+@dataclass(frozen=True)
+class Gathered:
+    """What one pass over the data leaves.
+
+    ``spectra()`` is what the evidence needs of the parameters; ``posterior(factors)`` the posterior under a prior whose
+    precision is multiplied by a factor of each parameter's own.
+    """
+
+    spectra: Callable[[], Sequence[Spectrum]]
+    posterior: Callable[[Mapping[str, float]], tuple[PosteriorPart, Posterior]]
+
+
+def diagonal(model: BayesianModel, batches: Batches, columns: Columns, scale: float) -> Gathered:
     """std_i = 1 / sqrt(precision_ii)."""
     sites = model.layout.sites
     total, examples = model.posterior.mean_vector().new_zeros(model.layout.size, dtype=torch.float64), 0
@@ -36,14 +45,14 @@ def diagonal(
         examples += len(targets)
     _require_examples(examples)
     curvature = _curvature(sites, total, examples, scale)
-    factors = choose(lambda: _spectra(model, curvature))
-    log_std = _log_stds(model, sites, curvature, factors)
-    return _posterior(MeanField(), model, {"log_std": log_std})
+
+    def posterior(factors: Mapping[str, float]) -> tuple[PosteriorPart, Posterior]:
+        return _posterior(MeanField(), model, {"log_std": _log_stds(model, sites, curvature, factors)})
+
+    return Gathered(lambda: _spectra(model, curvature), posterior)
 
 
-def full(
-    model: BayesianModel, batches: Batches, columns: Columns, scale: float, choose: Choose, part: Full
-) -> tuple[PosteriorPart, Posterior]:
+def full(model: BayesianModel, batches: Batches, columns: Columns, scale: float, part: Full) -> Gathered:
     """The inverse of the whole precision."""
     size, examples = model.layout.size, 0
     total = model.posterior.mean_vector().new_zeros(size, size, dtype=torch.float64)
@@ -56,16 +65,18 @@ def full(
         examples += len(targets)
     _require_examples(examples)
     _require_finite(model.layout.sites, total.diagonal())
-    precision, prior = total.mul_(scale / examples), _prior_precision(model)
-    factor = choose(lambda: [_spectrum_of_all(model, precision)])[""]
-    precision.diagonal().add_(factor * prior)
-    log_diagonal, lower = cholesky_parameters(_inverse_factor(precision, "the network"))
-    return _posterior(part, model, {"log_diagonal": log_diagonal, "lower": lower})
+    curvature, prior = total.mul_(scale / examples), _prior_precision(model)
+
+    def posterior(factors: Mapping[str, float]) -> tuple[PosteriorPart, Posterior]:
+        precision = curvature.clone()
+        precision.diagonal().add_(factors[ALL] * prior)
+        log_diagonal, lower = cholesky_parameters(_inverse_factor(precision, "the network"))
+        return _posterior(part, model, {"log_diagonal": log_diagonal, "lower": lower})
+
+    return Gathered(lambda: [_spectrum_of_all(model, curvature)], posterior)
 
 
-def kronecker(
-    model: BayesianModel, batches: Batches, columns: Columns, scale: float, choose: Choose, balanced: bool
-) -> tuple[PosteriorPart, Posterior]:
+def kronecker(model: BayesianModel, batches: Batches, columns: Columns, scale: float, balanced: bool) -> Gathered:
     """Rows and columns of each weight matrix, stds elsewhere."""
     mean = model.posterior.mean_vector().detach()
     curvatures = [LayerCurvature(layer, site, mean) for layer, site in linear_sites(model)]
@@ -83,16 +94,21 @@ def kronecker(
     _require_examples(examples)
     of_others = _curvature(others, total, examples, scale)
     matrices = {curvature.site.name: curvature.factors(examples) for curvature in curvatures}
-    factors = choose(lambda: [*_spectra(model, of_others, others), *_spectra_of_matrices(model, matrices, scale)])
-    state = {"log_std": _log_stds(model, others, of_others, factors)} if others else {}
-    for index, (name, sides) in enumerate(matrices.items()):
-        prior_precision = factors[name] * float(_prior_precision(model)[model.layout.slices[name]].mean())
-        for side, precision in zip(("row", "column"), damped(*sides, scale, prior_precision, balanced), strict=True):
-            factor = _inverse_factor(precision, f"'{name}'")
-            log_diagonal, lower = cholesky_parameters(factor)
-            state[f"scales.{index}.{side}_log_diagonal"] = log_diagonal
-            state[f"scales.{index}.{side}_lower"] = lower
-    return _posterior(MatrixNormal(), model, state)
+
+    def posterior(factors: Mapping[str, float]) -> tuple[PosteriorPart, Posterior]:
+        state = {"log_std": _log_stds(model, others, of_others, factors)} if others else {}
+        for index, (name, sides) in enumerate(matrices.items()):
+            prior_precision = factors[name] * float(_prior_precision(model)[model.layout.slices[name]].mean())
+            both = damped(*sides, scale, prior_precision, balanced)
+            for side, precision in zip(("row", "column"), both, strict=True):
+                log_diagonal, lower = cholesky_parameters(_inverse_factor(precision, f"'{name}'"))
+                state[f"scales.{index}.{side}_log_diagonal"] = log_diagonal
+                state[f"scales.{index}.{side}_lower"] = lower
+        return _posterior(MatrixNormal(), model, state)
+
+    return Gathered(
+        lambda: [*_spectra(model, of_others, others), *_spectra_of_matrices(model, matrices, scale)], posterior
+    )
 
 
 def _spectra(model: BayesianModel, curvature: Tensor, sites: Sequence[Site] | None = None) -> list[Spectrum]:
@@ -127,7 +143,7 @@ def _spectrum_of_all(model: BayesianModel, curvature: Tensor) -> Spectrum:
     """Of a whole matrix (N/T) F."""
     root = _prior_precision(model).sqrt()
     values, vectors = eigen(curvature / root[:, None] / root)
-    return Spectrum("", values, (vectors.T @ (root * _away(model))).square())
+    return Spectrum(ALL, values, (vectors.T @ (root * _away(model))).square())
 
 
 def _away(model: BayesianModel) -> Tensor:

@@ -38,6 +38,11 @@ class EmpiricalPosterior(Posterior):
             self.register_buffer(f"extra_{index}", _own((extras or {})[name], copied))
 
     @property
+    def variational_parameters(self) -> int:
+        """The weights of all networks."""
+        return self.weights.numel()
+
+    @property
     def members(self) -> int:
         """K."""
         return len(self.weights)

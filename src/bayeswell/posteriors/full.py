@@ -30,6 +30,11 @@ def cholesky_parameters(factor: Tensor) -> tuple[Tensor, Tensor]:
     return diagonal.log(), (factor / diagonal[:, None]).tril(-1)
 
 
+def triangle(size: int) -> int:
+    """How many free numbers a lower-triangular matrix has; ``lower`` holds as many again, which count for nothing."""
+    return size * (size + 1) // 2
+
+
 class FullPosterior(Posterior):
     """Trainable state: ``mean``, ``log_diagonal`` and ``lower`` (its strict lower triangle counts)."""
 
@@ -42,6 +47,11 @@ class FullPosterior(Posterior):
         self.mean = nn.Parameter(means.detach().clone())
         self.log_diagonal = nn.Parameter(stds.log())
         self.lower = nn.Parameter(means.new_zeros(layout.size, layout.size))
+
+    @property
+    def variational_parameters(self) -> int:
+        """P means and P (P + 1) / 2 numbers of L."""
+        return self.layout.size + triangle(self.layout.size)
 
     @torch.no_grad()
     def scale_stds(self, factor: float) -> None:

@@ -13,7 +13,7 @@ from ..errors import SettingError, require_count
 from ..tree import Layout, Site
 from ..types import ENTROPY, LOG_PROB, WEIGHT_SAMPLE, Posterior, Prior
 from ..types.posterior import rows_of
-from .full import cholesky
+from .full import cholesky, triangle
 from .start import check_initial_std, initial_std_vector
 
 
@@ -72,6 +72,12 @@ class MatrixNormalPosterior(Posterior):
                 found.append((site, part, None, free[at : at + site.size]))
                 at += site.size
         return found
+
+    @property
+    def variational_parameters(self) -> int:
+        """P means, the triangles of each matrix' rows and columns, a log std for each other weight."""
+        sides = [side for site in self.layout.sites for side in site.matrix_shape or ()]
+        return self.mean.numel() + sum(map(triangle, sides)) + (0 if self.log_std is None else self.log_std.numel())
 
     @torch.no_grad()
     def scale_stds(self, factor: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, cast
 
@@ -88,13 +88,15 @@ class FlatPrior(nn.Module):
         self.inverse_variance_by_site = run.columns[0].double().square().reciprocal().to(std.dtype)
         self.log_std_sum = std.double().log().expand(self.layout.size).sum().to(std.dtype)
 
-    def set_scale(self, scale: float) -> None:
-        """Make every std ``scale`` times that of the parts; only a prior that is Gaussian throughout can."""
+    def set_scale(self, scale: float | Mapping[str, float]) -> None:
+        """Make every std ``scale`` times that of the parts, one number or one by site; only a Gaussian prior can."""
         if self.inverse_variance is None:
             return
         for run in self._each_run():
-            rows = [part.parameters(site) for part, site in zip(self.parts, run.layout.sites, strict=True)]
-            run.columns.copy_(torch.tensor(rows, dtype=torch.float64).T * scale)
+            sites = run.layout.sites
+            rows = [part.parameters(site) for part, site in zip(self.parts, sites, strict=True)]
+            scales = [scale[site.name] if isinstance(scale, Mapping) else scale for site in sites]
+            run.columns.copy_(torch.tensor(rows, dtype=torch.float64).T * torch.tensor(scales, dtype=torch.float64))
         self._derive()
 
     def _each_run(self) -> list[_Run]:

@@ -115,8 +115,8 @@ def beginning(
 
 def _refuse_idle(model: BayesianModule, method: Method, settings: Mapping[str, Any], where: Where) -> None:
     """Refuse what a trained model has decided already."""
-    if where != "all" or "means" in settings:
-        what = "where" if where != "all" else "means"
+    what = "where" if where != "all" else next((name for name in ("means", "rest") if name in settings), "")
+    if what:
         raise SettingError(
             f"{what} has no use here: the trained model has its Bayesian parameters, and goes on from them"
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import torch
 from torch import Tensor
 
-from ..lifting import BayesianModule
+from ..lifting import FROZEN, BayesianModule
 from ..lifting.statistics import has_statistics, reestimate, statistics_over
 from ..posteriors import Empirical, EmpiricalPosterior
 from ..random import derive_seed, make_generator
@@ -26,13 +26,13 @@ def final_model(run: Run) -> BayesianModule:
     if assembly.post_hoc is not None:
         examples = run.batches.examples
         post_hoc = assembly.post_hoc.tempered(assembly.temperature)
-        part, posterior = post_hoc.finish(model, assembly.likelihood, _one_pass(run), examples, generator)
+        part, posterior = post_hoc.finish(model, assembly.likelihood, one_pass(run), examples, generator)
         return model.with_posterior(part, posterior)
     if assembly.collector is None:
         return model
 
     def pass_over_inputs() -> Iterator[Inputs]:
-        return (inputs for inputs, _ in _one_pass(run))
+        return (inputs for inputs, _ in one_pass(run))
 
     return collected_model(model, assembly.collector, pass_over_inputs, run.batches.count, generator)
 
@@ -47,22 +47,22 @@ def collected_model(
     statistics: those belong to the weights that they were gathered with.
     """
     ended = model.with_posterior(*collector.result())
-    _average_the_rest(ended, collector)
-    if not has_statistics(model.net) or BANK in ended.posterior_part.provides:
+    average_the_rest(ended, collector)
+    if not has_statistics(model.net) or model.rest == FROZEN or BANK in ended.posterior_part.provides:
         return ended
     if POINT in model.posterior_part.provides:
-        return _with_statistics(ended, inputs, generator)
+        return with_own_statistics(ended, inputs, generator)
     _restore_statistics(ended, inputs(), batches, generator)
     return ended
 
 
-def _one_pass(run: Run) -> Iterator[tuple[Inputs, Tensor]]:
+def one_pass(run: Run) -> Iterator[tuple[Inputs, Tensor]]:
     """The training data once more, in an order of its own, on the run's device."""
     for batch in run.batches.epoch(derive_seed(run.streams.seed, "ending")):
         yield run.engine.placed(batch)
 
 
-def _average_the_rest(model: BayesianModule, collector: Collector) -> None:
+def average_the_rest(model: BayesianModule, collector: Collector) -> None:
     """Trained parameters without a posterior (BatchNorm's scale and offset) end at their average too."""
     averages: Mapping[str, Tensor] = collector.deterministic()
     with torch.no_grad():
@@ -83,10 +83,10 @@ def _restore_statistics(
             model.net.get_buffer(name).copy_(value)
 
 
-def _with_statistics(
+def with_own_statistics(
     model: BayesianModule, inputs: Callable[[], Iterable[Inputs]], generator: torch.Generator
 ) -> BayesianModule:
-    """A bank of draws, each with statistics re-estimated by a pass over the training inputs."""
+    """A bank of draws, each with statistics re-estimated by a pass over the training inputs, ``inputs()``."""
     count = 1 if POINT in model.posterior_part.provides else BANK_WITH_STATISTICS
     weights: list[Tensor] = []
     extras: dict[str, list[Tensor]] = {}

@@ -35,6 +35,7 @@ from ..outputs import Output, require_hook
 from ..random import derive_seed, make_generator
 from ..registry import label_of
 from ..types import BANK, MIXTURE, Progress
+from .as_given import require_epochs, require_nothing_to_train, take_as_given
 from .beginning import Beginning, beginning, end_state
 from .calibrating import calibrated_fit
 from .chains import away_from, disagreement, function_space_report
@@ -43,9 +44,9 @@ from .data import Augment, Batch, Batches, as_batches
 from .early_stopping import KeepBest
 from .engine import Devices, Engine
 from .examples import dtype_of, first_examples
-from .finalize import final_model
+from .finalize import final_model, one_pass
 from .held_out import HeldOutData, read_held_out
-from .loop import train
+from .loop import diverged, train
 from .members import Contribution, contribution, gather, mean_likelihood
 from .preparing import prepared, with_preparation
 from .progress import ProgressBar, wants_progress
@@ -104,7 +105,8 @@ def fit(
         likelihood: a name, ``{"name": ..., setting: value}``, an object with an ``nll``, or a function of the outputs
             that returns a torch distribution; None: "categorical", or the result's own.
         epochs: passes over the data; of a result that goes on, further ones. Method "auto" may give several members
-            half as many each, and says so.
+            half as many each, and says so. 0 takes the network as it is, where that means something: methods "map",
+            "mc-dropout" and "laplace".
         batch_size: examples in a step; None: 100, or a fiftieth of fewer data, but 16 at least. A DataLoader keeps its
             own.
         seed: decides the order of the data, all noise, dropout and starts.
@@ -135,7 +137,7 @@ def fit(
     number, the same data and the same seed this is the longer run bit for bit. With ``prior="posterior"`` the trained
     posterior becomes the prior and training begins anew from there: sequential Bayes, for data that come later.
     """
-    require_count("fit", "epochs", epochs)
+    require_epochs(epochs)
     require_count("fit", "accumulate", accumulate)
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise SettingError(f"seed = {seed!r}; it must be a whole number")
@@ -154,6 +156,9 @@ def fit(
                 "calibrate: what was trained before has seen the data: give validation=(inputs, targets)"
             )
 
+        if epochs == 0 and validation is None:
+            raise SettingError("calibrate with epochs = 0: the data are no held-out ones: give validation")
+
         def again(data: Any, validation: Any, folder: Any, *, main: bool) -> Result:
             return fit(
                 net, data, method, likelihood, epochs=epochs, batch_size=batch_size, seed=seed, where=where,
@@ -170,6 +175,8 @@ def fit(
             result = calibrated_fit(again, data, calibrate, **how, dtype=own, columns=columns)
         return with_preparation(result, ready.preparation)
     start = beginning(net, method, likelihood, settings, where)
+    if epochs == 0:
+        require_nothing_to_train(start.parts)
     dtype = dtype_of(start.module)
     columns = Columns(start.module, target)
     batches = as_batches(data, batch_size, dtype, augment, columns)
@@ -311,7 +318,9 @@ def _fit_members(
             _warn_of_stds_that_stood_still(run, history, start)
         with own_global_stream():
             run.streams.begin()
-            model = final_model(run)
+            if plan.epochs == 0:
+                take_as_given(run, one_pass(run), noise=plan.start.trained is None)
+            model = _final_model(run)
         if method.members > 1:
             generator = make_generator(derive_seed(seed, "gather", member), plan.engine.device)
             finished.append(contribution(model, run.assembly.likelihood, history, method.members, generator))
@@ -333,6 +342,14 @@ def _fit_members(
     return Result(
         one, likelihood, method, histories, seed, trust.chains, run.stopped, temperature, state, elbo, trust
     )  # fmt: skip
+
+
+def _final_model(run: Run) -> BayesianModule:
+    """The model that is kept; weights that are no network any more are training's fault, where there was any."""
+    try:
+        return final_model(run)
+    except NetworkError as error:
+        raise diverged(run, error) from error
 
 
 def _judged(

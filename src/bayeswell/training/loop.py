@@ -7,12 +7,15 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from ..errors import BayeswellError, CompositionError, DataError, DivergenceError, SettingError
+from ..errors import BayeswellError, CompositionError, DataError, DivergenceError, NetworkError, SettingError
 from ..methods import Assembly
 from ..types import Inputs, Progress
 from .records import History
 from .run import Run
 from .scores import Validation
+
+_NOT_FINITE = ("not finite", "NaN or inf")
+"""How a network says that its outputs are no numbers."""
 
 
 def train(run: Run, validate: Validation | None = None) -> History:
@@ -64,7 +67,7 @@ def train(run: Run, validate: Validation | None = None) -> History:
                 break
         if run.halted:
             break
-        held_out = {} if validate is None else run.engine.first(validate(model, assembly.likelihood))
+        held_out = {} if validate is None else run.engine.first(_validated(run, validate))
         record = run.close_epoch(held_out)
         metrics = {"total": record.total, "nll": record.nll, "kl": record.kl}
         assembly.after_epoch(metrics, record.epoch, run.epoch / run.epochs, record.scores)
@@ -135,6 +138,21 @@ def _again(run: Run, inputs: Inputs, targets: Tensor, weights: Tensor | None, at
                 buffer.copy_(kept[name])
 
     return evaluate
+
+
+def _validated(run: Run, validate: Validation) -> dict[str, float]:
+    try:
+        return validate(run.assembly.model, run.assembly.likelihood)
+    except NetworkError as error:
+        raise diverged(run, error) from error
+
+
+def diverged(run: Run, error: NetworkError) -> BayeswellError:
+    """What to say of a network that gives NaN or inf after training, which did not before its first step."""
+    if run.step == 0 or not any(words in str(error) for words in _NOT_FINITE):
+        return error
+    note = f"after step {run.step - 1}: training has diverged: {error}; lower the learning rate"
+    return _with_state(DivergenceError(note), run.assembly)
 
 
 def _is_divergence(error: BayeswellError) -> bool:

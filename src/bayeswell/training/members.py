@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import FileError
-from ..lifting import BayesianModule
+from ..lifting import FROZEN, BayesianModule
 from ..lifting.dropout import seeds_of_masks
 from ..posteriors import POSTERIORS, Empirical, EmpiricalPosterior, Mixture, MixturePosterior
 from ..registry import settings_of
@@ -84,6 +84,8 @@ def contribution(
     own = {**trained, **dict(model.net.named_buffers())}
     for name in seeds_of_masks(model.net):  # a draw's own, not the network's
         own.pop(name, None)
+    if model.rest == FROZEN:  # the same for all members
+        own = {}
     if _can_be_mixed(model):
         extras = {name: value.detach().clone()[None] for name, value in own.items()}
         kept = {name: value.detach().clone() for name, value in model.posterior.state_dict().items()}

@@ -62,6 +62,11 @@ class Result(Predictor):
         """Mean of posterior std / prior std: near 0 the network is deterministic, whatever it is called."""
         return self.model.std_ratio()
 
+    @property
+    def variational_parameters(self) -> int:
+        """How many free numbers the posterior has, as papers count them."""
+        return self.model.variational_parameters
+
     def measure_elbo(
         self, data: tuple[Inputs, Any], *, draws: int = 100, batch_size: int | None = 1000, seed: int = 0
     ) -> FinalELBO:

@@ -100,6 +100,11 @@ class Posterior(nn.Module):
         """sum_i (std_i values_i)^2 for a (P,) vector."""
         return (self.std_vector() * values).square().sum()
 
+    @property
+    def variational_parameters(self) -> int:
+        """How many free numbers q has, means among them: what papers report. A symmetric matrix counts its triangle."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
     def sample(self, noise: Tensor) -> Tensor:
         """(D, noise_size) standard normal noise -> (D, P) reparameterised draws."""
         raise NotImplementedError

@@ -33,6 +33,7 @@ DRAWS, MOST_EXAMPLES, LEAST_EXAMPLES = 8, 2000, 100
 _PROBED, _BATCH = 64, 500
 _NO_BETTER, _FAR_WORSE, _ABSURD = 0.01, 0.02, 20.0
 _NATS_TO_DIVERGE = 1.0
+_WIDER_THAN_PRIOR = 5.0
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,8 @@ def conclude(ended: Ended, train: Examples, held_out: Examples | None, known: Tr
             some = taken(train.inputs, slice(few))
             factor = std_factor(model, likelihood, some, few, ended.dataset_size, ended.temperature)
         trust = replace(trust, train_nll=nll, baseline_nll=base, mean_train_nll=centre, std_factor=factor)
-        notes += [note for note in (_against_baseline(ended, train, trust), _against_curvature(ended, factor)) if note]
+        found = (_against_baseline(ended, train, trust), _against_prior(ended), _against_curvature(ended, factor))
+        notes += [note for note in found if note]
         if held_out is not None:
             notes += [note for note in (_against_mean(ended, held_out),) if note]
         reason = why_no_elbo(model)
@@ -165,6 +167,11 @@ def _against_baseline(ended: Ended, train: Examples, trust: Trust) -> Note | Non
         return None
     constant = f"a prediction that ignores the inputs {base:.3g}"
     epochs = ended.histories[-1].epochs
+    if not epochs:
+        advice = "look at its inputs and targets (order of classes, scaling), or train it"
+        return Note("baseline", f"the network given knows nothing of these data: NLL {nll:.3g}, {constant}; {advice}")
+    if not math.isfinite(nll):
+        return Note("baseline", f"training has diverged: NLL {nll:.3g} on its training data, {constant}; lower lr")
     running = epochs[-1].nll if epochs else nll
     if not running < base + _NATS_TO_DIVERGE:
         start = _before_training(ended, train)
@@ -180,6 +187,17 @@ def _against_baseline(ended: Ended, train: Examples, trust: Trust) -> Note | Non
         return Note("baseline", f"{note}, its mean network {mean:.3g}: lower temperature, or a smaller prior std")
     advice = "train longer" if trust.length is not None and not trust.length.enough else "another lr, or train longer"
     return Note("baseline", f"{note}; {advice}")
+
+
+def _against_prior(ended: Ended) -> Note | None:
+    """A posterior that is much wider than its prior knows less than nothing: steps that were too long (SWAG)."""
+    if not ended.has_mean:
+        return None
+    ratio = ended.model.std_ratio()
+    if ratio <= _WIDER_THAN_PRIOR:
+        return None
+    note = f"its stds are {ratio:.3g} times those of the prior: more is unknown than before training"
+    return Note("prior", f"{note}; lower lr")
 
 
 def _against_curvature(ended: Ended, factor: float | None) -> Note | None:
