@@ -114,7 +114,7 @@ def test_an_unknown_compiler_gives_way_to_one_that_is_there(
 def test_libraries_can_be_read_whatever_the_umask(
     builder: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Put beside the old ones and moved in their place: the old file, which a process may have loaded, is not written."""
+    """Made beside the old ones and moved into their place: a file that a process may have loaded is not written to."""
     write_sources(tmp_path)
     compiler = tmp_path / "compiler"
     compiler.write_text('#!/bin/sh\nwhile [ "$1" != "-o" ]; do shift; done\necho new > "$2"\n')
