@@ -33,6 +33,7 @@ COMMANDS = (
     "models",
     "data",
     "lr-range",
+    "verify",
 )
 
 
