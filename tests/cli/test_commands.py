@@ -16,6 +16,7 @@ from bayeswell.datasets import DATASETS
 from bayeswell.experiments import Experiment, run
 from bayeswell.methods import METHODS, find_method, method_names
 from bayeswell.models import MODELS
+from bayeswell.persistence import read_document
 from bayeswell.plots import PLOTS
 
 SMALL = ["--model", "mlp", "--model-set", "hidden=[12]", "--epochs", "2", "--batch-size", "300", "--draws", "5"]
@@ -33,6 +34,7 @@ COMMANDS = (
     "models",
     "data",
     "lr-range",
+    "verify",
 )
 
 
@@ -173,7 +175,7 @@ def test_compare_shows_one_table_and_trains_once(bayeswell: Any, tmp_path: Path)
         "deep-ensemble",
     ]
     assert said.err.count("begun") == 4
-    record = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    record = read_document(tmp_path / "out" / "comparison.json")
     assert record["rows"][1]["cost"]["per_step"] == 6
     again = bayeswell(*arguments)
     assert again.err.count("finished") == 4
@@ -207,7 +209,7 @@ def test_a_method_with_a_fault_does_not_stop_the_others(
     said = bayeswell("compare", "-m", "map,deep-ensemble", *SMALL, "--out", tmp_path / "out", "-q", "--no-report")
     assert said.code == 1
     assert "bayeswell: map-seed0: RuntimeError: no kernel image" in said.err
-    record = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    record = read_document(tmp_path / "out" / "comparison.json")
     assert [row["finished"] for row in record["rows"]] == [0, 1]
 
 

@@ -147,6 +147,9 @@ def test_a_model_that_is_a_link_is_not_written_through(bayeswell: Any, tmp_path:
     said = bayeswell("resume", tmp_path / "run", "--quiet")
     assert said.code == 1
     assert "is a link out of its folder" in said.err
+    said = bayeswell("evaluate", tmp_path / "run")
+    assert said.code == 2
+    assert "is a link out of its folder" in said.err
     assert {path.name: path.read_bytes() for path in (tmp_path / "mine").iterdir()} == before
     shutil.rmtree(tmp_path / "mine")
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 import shutil
+import stat
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -107,3 +109,27 @@ def test_an_unknown_compiler_gives_way_to_one_that_is_there(
     write_sources(tmp_path)
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert [path.name for path in builder.build(tmp_path)] == names_of_libraries(builder)
+
+
+def test_libraries_can_be_read_whatever_the_umask(
+    builder: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made beside the old ones and moved into their place: a file that a process may have loaded is not written to."""
+    write_sources(tmp_path)
+    compiler = tmp_path / "compiler"
+    compiler.write_text('#!/bin/sh\nwhile [ "$1" != "-o" ]; do shift; done\necho new > "$2"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    old = tmp_path / "kernels-default.so"
+    old.write_text("old\n")
+    with open(old, encoding="utf-8") as loaded:
+        previous = os.umask(0o077)
+        try:
+            made = builder.build(tmp_path)
+        finally:
+            os.umask(previous)
+        assert loaded.read() == "old\n"
+    assert [path.name for path in made] == names_of_libraries(builder)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o755}
+    assert old.read_text() == "new\n"
+    assert not list(tmp_path.glob("*.so.*"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bayeswell.cli import main
-from bayeswell.persistence import read_document, write_document
+from bayeswell.persistence import LineLog, read_document, write_document
 from bayeswell.report import read_runs, render_page
 from bayeswell.report.figures import pictures_of
 from bayeswell.report.summary import tables_of
@@ -116,6 +116,7 @@ def test_a_comparison_that_names_what_is_not_there(run: Path, compared: Path, tm
     assert "etc: the run that" in words
 
 
+@pytest.mark.filterwarnings("ignore:.*result.json' has no seal:bayeswell.BayeswellWarning")  # it lay beside it
 @pytest.mark.parametrize("name", ["config.json", "result.json", "metrics.jsonl", "inspection.json"])
 def test_a_folder_with_one_file_of_a_run_is_told_of(run: Path, tmp_path: Path, name: str, parse: Any) -> None:
     place = tmp_path / "all" / "remains"
@@ -140,7 +141,7 @@ def test_one_bad_record_leaves_the_picture_to_the_others(compared: Path, tmp_pat
     record["records"] |= {"risk_coverage": {"coverage": [0.5], "risk": "high"}, "loss_line": 7}
     write_document(bad / "inspection.json", record)
     (bad / "newest.json").unlink()
-    (bad / "metrics.jsonl").write_text('{"nll": 1.5}\n')
+    LineLog(bad / "metrics.jsonl").append({"nll": 1.5})
     (table,) = tables_of(read_runs([tmp_path / "c"]).runs)
     found = pictures_of(table, "t0", most=0)
     for name in ("risk_coverage", "loss_line", "training_curves"):

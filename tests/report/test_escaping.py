@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bayeswell.persistence import read_document, write_document
+from bayeswell.persistence import LineLog, read_document, write_document
 from bayeswell.report import read_runs, render_page
 from bayeswell.report.reading import Reading
 from bayeswell.training import RunFolder
@@ -70,9 +70,7 @@ def fake_run(folder: Path, source: Path, payload: str) -> Path:
         write_document(place / file, record)
     RunFolder(place).write_result(result)
     write_document(place / "inspection.json", inspection)
-    (place / "metrics.jsonl").write_text(
-        json.dumps({"epoch": 0, "nll": 1.0, f"lr.{payload}": 0.1, "kl": payload}) + "\n"
-    )
+    LineLog(place / "metrics.jsonl").append({"epoch": 0, "nll": 1.0, f"lr.{payload}": 0.1, "kl": payload})
     return place
 
 

@@ -271,3 +271,25 @@ def test_a_lost_terminal_saves_like_any_other_signal(tmp_path: Path) -> None:
         bw.fit(nn.Linear(4, 3), data, "map", batch_size=20, epochs=3, folder=tmp_path / "b", callbacks=[HangUp()])
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_with_a_key_a_run_goes_on_signed_and_with_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BAYESWELL_KEY", "a key of a test, long enough")
+    fit(tmp_path / "run", cut=9)
+    for key, words in (("another key, as long as that", "not made with this"), ("short", "has 5 bytes")):
+        monkeypatch.setenv("BAYESWELL_KEY", key)
+        before = everything(tmp_path / "run")
+        with pytest.raises(bw.BayeswellError, match=words):
+            fit(tmp_path / "run")
+        assert everything(tmp_path / "run") == before
+    monkeypatch.setenv("BAYESWELL_KEY", "a key of a test, long enough")
+    assert fit(tmp_path / "run") is not None
+    # What was begun without a key is not gone on with under one.
+    monkeypatch.delenv("BAYESWELL_KEY")
+    fit(tmp_path / "plain", cut=9)
+    monkeypatch.setenv("BAYESWELL_KEY", "a key of a test, long enough")
+    refused(tmp_path / "plain", "config.json", "not signed")
+    # The numbers are the same.
+    monkeypatch.delenv("BAYESWELL_KEY")
+    fit(tmp_path / "plain")
+    assert (tmp_path / "run" / METRICS).read_bytes() == (tmp_path / "plain" / METRICS).read_bytes()

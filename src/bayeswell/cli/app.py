@@ -47,21 +47,8 @@ app = typer.Typer(
 )
 # A new command has its place here, which is its place in the help.
 COMMANDS = (
-    train,
-    resume,
-    evaluate,
-    predict,
-    fidelity,
-    compare,
-    report,
-    sweep,
-    lr_range,
-    methods,
-    parts,
-    models,
-    data,
-    verify,
-)
+    train, resume, evaluate, predict, fidelity, compare, report, sweep, lr_range, methods, parts, models, data, verify,
+)  # fmt: skip
 for one in COMMANDS:
     app.command(one.name, help=one.help, epilog="\n".join(one.examples))(one.function)
 

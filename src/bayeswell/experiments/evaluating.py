@@ -14,6 +14,7 @@ from torch import Tensor
 from ..datasets import Data, find_data, load_data, load_inputs
 from ..datasets.load import as_real, numbers_of
 from ..errors import DataError, FileError, SettingError, nearest, require_count
+from ..persistence.folders import refuse_link_out
 from ..persistence.manifest import MANIFEST
 from ..predictive import ClassPrediction
 from ..predictive.predictor import Predictor, load
@@ -96,6 +97,7 @@ def load_model(path: str | os.PathLike[str]) -> Predictor:
         return load(folder)
     if not (folder / MODEL).is_dir() or not (folder / NAME).is_file():
         raise FileError(f"the run in {str(folder)!r} is not finished; `bayeswell resume {folder}` goes on with it")
+    refuse_link_out(folder / MODEL)
     return load(folder / MODEL)
 
 

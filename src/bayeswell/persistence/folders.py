@@ -157,6 +157,8 @@ def leftovers_of(folder: Path, name: str | None = None) -> Iterator[Path]:
 
 def remove_leftovers(folder: Path) -> None:
     """Clear a folder in which nobody else writes; whatever cannot be removed does no harm and stays."""
+    if folder.is_symlink():
+        return
     with contextlib.suppress(OSError):
         for path in leftovers_of(folder):
             if path.is_dir() and not path.is_symlink():

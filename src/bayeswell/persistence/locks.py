@@ -59,7 +59,7 @@ def try_lock(path: Path) -> Lease | None:
     if sys.platform == "win32":
         raise FileError("file locks that end with their process are needed here; run it on Linux or macOS")
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except OSError as error:
         raise FileError(f"cannot open the lock {str(path)!r}: {error.strerror or error}") from error
     try:
