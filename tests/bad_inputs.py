@@ -198,6 +198,8 @@ CASES: dict[str, Case] = {
     # Held-out data.
     "a label out of range in validation": (
         lambda: fit(net(), (x, y), validation=(x, put(y, 30, 3))), DATA, ("validation", "label 3", "row 30")),
+    "a missing value in validation": (
+        lambda: fit(net(), (x, y), validation=(put(x, 6, nan), y)), DATA, ("validation", "inputs", "row 6")),
     "validation of other columns": (
         lambda: fit(net(), (x, y), validation=(x[:, :2], y)), NETWORK, ("validation", "(n, 2)")),
     "early stopping without validation": (lambda: fit(net(), (x, y), early_stopping=3), SETTING, ("validation",)),

@@ -28,7 +28,10 @@ def keywords_of(net: Any) -> frozenset[str] | None:
     net = getattr(net, "net", net) if hasattr(net, "posterior") else net
     if not isinstance(net, nn.Module):
         return None
-    found = inspect.signature(net.forward).parameters.values()
+    try:
+        found = inspect.signature(net.forward).parameters.values()
+    except (TypeError, ValueError):  # compiled code
+        return None
     if any(one.kind is one.VAR_KEYWORD for one in found):
         return None
     return frozenset(one.name for one in found if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY))

@@ -28,7 +28,7 @@ def read_tasks(read: Callable[[Any], Any], tasks: Sequence[Task], seed: int, **h
     """``read(task.indices)`` for each task, in their order; ``how`` are settings of torch's DataLoader."""
     if not how.get("num_workers"):
         how.pop("prefetch_factor", None)
-    loader = DataLoader(_Reading(read), batch_size=None, sampler=tasks, collate_fn=as_it_is, **how)  # type: ignore[arg-type]
+    loader = DataLoader(_Reading(read), batch_size=None, sampler=tasks, collate_fn=as_it_is, **how)
     stream = ExampleStream(seed)  # torch draws a seed for the workers; not from the stream of the run
     with stream.entered():
         reader = iter(loader)

@@ -108,8 +108,7 @@ def predict(
     those with one network take turns.
     """
     _require_counts("predict", draws, batch_size)
-    require_hook(output)
-    model = model if output is None else model.with_output(output)  # type: ignore[attr-defined]
+    model = _hooked(model, output)
     chosen = choose_prediction(model, prediction)
     home = home_of(model)
     source = _choose_generator(generator, seed, home)
@@ -423,6 +422,16 @@ def _require_outputs(found: Any, examples: int) -> Tensor:
             "the first axis must count the examples"
         )
     return outputs
+
+
+def _hooked(model: Drawable, output: Output | None) -> Drawable:
+    require_hook(output)
+    if output is None:
+        return model
+    if not hasattr(model, "with_output"):
+        raise SettingError(f"output has no use here: a {type(model).__name__} has no `with_output`")
+    hooked: Drawable = model.with_output(output)
+    return hooked
 
 
 def _require_counts(owner: str, draws: int, batch_size: int | None) -> None:

@@ -6,6 +6,7 @@ tried, and every batch is looked at as it is met, by its places in the data set.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
+from ..batches import Collated
 from ..errors import DataError, NetworkError
 from ..lifting import BayesianModule
 from ..likelihoods import LIKELIHOODS, check_targets
@@ -53,7 +55,7 @@ class Trial:
             outputs, batches.as_real = self._outputs(inputs, len(targets))
             # Places of a sequence may differ from batch to batch: the objective looks at those.
             if outputs is not None and outputs.dim() <= 2:
-                batches.check = lambda own: self._check_targets(own, outputs)
+                batches.check = functools.partial(self._check_targets, outputs=outputs)
         elif isinstance(batches, TensorBatches):
             with rows_named(name):
                 require_finite("the inputs", batches.inputs)
@@ -65,7 +67,16 @@ class Trial:
                     self._check_targets(batches.targets, outputs)
 
     def look_at_read(self, inputs: Inputs, targets: Tensor, name: str) -> None:
-        """The same of held-out data; their inputs are looked at when they are first predicted."""
+        """The same of held-out data, which are in memory."""
+        start = 0
+        whole = not isinstance(inputs, Collated)
+        for piece, size in [(inputs, len(targets))] if whole else zip(inputs.pieces, inputs.sizes, strict=True):
+            try:
+                require_finite("the inputs", piece)
+            except DataError as error:
+                row = with_row(error, range(start, start + size), "row {} of the data")
+                raise DataError(f"{name}: {row}") from None
+            start += size
         try:
             outputs, _ = self._outputs(first_examples(inputs, 2), 2)
         except (DataError, NetworkError) as error:

@@ -203,9 +203,14 @@ class LoaderBatches(ReadBatches):
         loader, own = self.loader, type(self.loader).__iter__ is not DataLoader.__iter__
         if own:
             return next(iter(self._as_it_comes(0, 0)))[:2]
+        read = read_examples(loader.dataset, loader.collate_fn)
         with ExampleStream(0).entered():
-            drawn = list(range(min(FEW, len(loader.dataset)))) if loader.batch_sampler is not None else 0  # type: ignore[arg-type]
-            batch = read_examples(loader.dataset, loader.collate_fn)(drawn)
+            if loader.batch_sampler is None:
+                return batch_parts(read(0), self.dtype, self.columns)[:2]
+            try:
+                batch = read(list(range(min(FEW, self.examples))))
+            except Exception:  # a collation that asks for whole batches
+                batch = read(list(range(min(loader.batch_size or FEW, self.examples))))
         return batch_parts(batch, self.dtype, self.columns)[:2]
 
     def fingerprint(self) -> str:

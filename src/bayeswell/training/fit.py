@@ -403,7 +403,8 @@ def fit_member(
 ) -> BayesianModule:  # fmt: skip
     """One member of what ``fit`` with the same arguments would train, bit for bit, on its own."""
     start = beginning(net, method, likelihood, settings)
-    batches = as_batches(data, batch_size, dtype_of(net))
+    batches = as_batches(data, batch_size, dtype_of(net), columns=Columns(net))
+    Trial(net, start.likelihood, None).look_at(batches)
     plan = _Plan(start, batches, epochs, seed, where, 1, Engine(Devices()))
     with own_global_stream():
         run = plan.begin(member, ())

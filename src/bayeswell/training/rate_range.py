@@ -14,11 +14,13 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from ..batches import Columns
 from ..errors import DataError, DivergenceError, SettingError, require_count
 from ..lifting import Where
 from ..methods import Method, assemble, find_method, resolve
 from ..random import derive_seed, make_generator
 from ..types import Progress, Rate
+from .checking import Trial
 from .data import as_batches
 from .engine import Devices, Engine
 from .examples import dtype_of
@@ -135,7 +137,8 @@ def rate_range(
     collector = "bank" if stepper.samples else None
     plain = {"rate": "constant", "plateau": None, "alternate": None, "post_hoc": None, "members": 1}
     chosen = chosen.changed(**plain, collector=collector)
-    batches = as_batches(data, batch_size, dtype_of(net))
+    batches = as_batches(data, batch_size, dtype_of(net), columns=Columns(net))
+    Trial(net, likelihood, None).look_at(batches)
     epochs = math.ceil(steps / batches.count)
     engine = Engine(Devices(devices=devices) if isinstance(devices, int) else devices)
     with own_global_stream():
