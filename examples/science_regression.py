@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import bayeswell as bw
 
 SMOKE = bool(os.environ.get("BAYESWELL_SMOKE"))
-EPOCHS, TRAIN, TEST = (3, 200, 200) if SMOKE else (40, 500, 2000)
+EPOCHS, TRAIN, TEST = (3, 200, 200) if SMOKE else (80, 300, 2000)
 
 
 def network(outputs: int) -> nn.Module:
@@ -55,7 +55,7 @@ def main() -> None:
         torch.manual_seed(1)
         x, new = (2 * torch.rand(count, 1) - 1 for count in (TRAIN, TEST))
         y, truth = measure(x), measure(new)
-        result = bw.fit(network(outputs), (x, y), "deep-ensemble", likelihood, epochs=EPOCHS, members=4)
+        result = bw.fit(network(outputs), (x, y), "deep-ensemble", likelihood, epochs=EPOCHS, members=3)
         places = torch.tensor([[-0.8], [0.0], [0.8], [2.0]])
         found = result.predict(places)
         assert isinstance(found, bw.RealPrediction)
