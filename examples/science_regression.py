@@ -1,8 +1,8 @@
 """Three kinds of measurements, and intervals that hold: noise that changes, several outputs, and counts.
 
 Each network is trained on simulated measurements; the intervals are then held against new ones. A central 90 % interval
-should hold 90 % of them, give or take the standard error; counts have whole ends, so theirs may hold more. Where nothing
-was measured no interval can promise anything: there the epistemic std should grow, and it is for that that one looks.
+should hold 90 % of them, give or take the standard error; counts have whole ends, so theirs may hold more. Where
+nothing was measured no interval can promise anything: what warns there is an epistemic std that grows.
 """
 
 from __future__ import annotations
