@@ -49,6 +49,7 @@ SAID: Mapping[str, tuple[list[str], Any]] = {
     "precision": (["--precision", "bf16-mixed"], "bf16-mixed"),
     "ood": (["--ood", "corrupted", "--ood-set", "severity=5"], {"name": "corrupted", "severity": 5}),
     "draws": (["--draws", "9"], 9),
+    "prediction": (["--prediction", "mean"], "mean"),
     "diagnose": (["--diagnose"], True),
 }
 

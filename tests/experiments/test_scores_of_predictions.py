@@ -86,7 +86,11 @@ def test_counts_are_scored_as_counts() -> None:
     losses = math.log(3) - special.logsumexp(laws.logpmf(y.numpy())[:, :, 0], axis=0)
     assert found["nll"].value == pytest.approx(losses.mean())
     at, below = laws.cdf(y.numpy()).mean(0), laws.cdf(y.numpy() - 1).mean(0)
-    assert found["coverage_90"].value == pytest.approx(float(((at >= 0.05) & (below < 0.95)).mean()))
+    for level in (50, 90, 95):
+        side = (100 - level) / 200
+        inside = (at >= side) & (below < 1 - side)
+        assert found[f"coverage_{level}"].value == pytest.approx(float(inside.mean()))
+    assert float((at < 0.75).mean()) < float((below < 0.75).mean())
     assert "calibration_error" not in found
     mean = laws.mean().mean(0)
     gaussian = -stats.norm(mean, np.sqrt(mean + laws.mean().var(0))).logpdf(y.numpy()).mean()

@@ -46,12 +46,6 @@ def in_raw_units(prediction: Any, scaling: Scaling) -> Any:
     return wide.rescaled(scaling.target_scale.double(), scaling.target_shift.double())
 
 
-def raw_mean_and_std(prediction: RealPrediction, scaling: Scaling) -> tuple[Tensor, Tensor]:
-    """Mean and std of a prediction in the units of the raw targets, in float64."""
-    mean = scaling.raw_targets(prediction.mean.cpu().double())
-    return mean, raw_std(prediction.variance.cpu().double().sqrt(), scaling)
-
-
 def raw_std(std: Tensor, scaling: Scaling) -> Tensor:
     """A std of standardised targets in raw units."""
     return std if scaling.target_scale is None else std * scaling.target_scale.double()
