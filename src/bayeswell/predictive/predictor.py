@@ -10,10 +10,9 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from ..lifting import Saved, uncalibrated
+from ..lifting import Saved, save_adapter, uncalibrated
 from ..lifting import load as load_saved
 from ..lifting import save as save_model
-from ..lifting import save_adapter
 from ..outputs import Output
 from ..types import Calibration, Inputs
 from .calibration import HeldOut, applied, find_calibration, together
