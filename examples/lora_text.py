@@ -1,8 +1,8 @@
 """Bayesian adapters in a frozen language model: how sure is it of a review, and of the same words garbled?
 
 BERT-tiny and GPT-tiny are made from configurations, so nothing is downloaded; with ``from_pretrained`` all else stays
-as it is. ``peft`` puts adapters into them, ``where="lora"`` makes those Bayesian, and their posterior is saved without the
-base: kilobytes here, megabytes for a model of billions of weights.
+as it is. ``peft`` puts adapters into them, ``where="lora"`` makes those Bayesian, and their posterior is saved without
+the base: kilobytes here, megabytes for a model of billions of weights.
 """
 
 from __future__ import annotations
