@@ -44,7 +44,8 @@ def select(net: nn.Module, where: Where) -> Selection:
     """Choose the Bayesian parameters of a network.
 
     ``"all"`` and ``"last_layer"`` leave out normalisation layers; ``"lora"`` takes the adapters (``lora.py``);
-    patterns, types and functions take exactly what they fit. Frozen parameters (``requires_grad=False``) are never chosen.
+    patterns, types and functions take exactly what they fit. Frozen parameters (``requires_grad=False``) are never
+    chosen.
     """
     candidates = _candidates(net)
     if not candidates:
