@@ -16,7 +16,7 @@ from .nested import leaves
 _SHAPES = re.compile(
     "shapes cannot be multiplied|size mismatch|must match the size|Given groups|Given normalized_shape|"
     "expected .*input|Expected .*input|to have \\d+ channels|input_size|shape .* is invalid for input|"
-    "running_mean should contain|embed_dim|embedding dim"
+    "running_mean should contain|Kernel size can't be greater|is too small|embed_dim|embedding dim"
 )
 _TYPES = re.compile(
     "same dtype|expected scalar type|scalar types|not implemented for '|should be the same|expected m1 and m2|"

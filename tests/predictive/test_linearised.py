@@ -268,9 +268,9 @@ def test_an_operation_without_a_forward_derivative_is_one_line(net: nn.Module) -
     assert predict(model, torch.ones(2, 3), Categorical(), draws=2, prediction="sampled").draws == 2
 
 
-def test_errors_of_the_network_itself_stay_what_they_are() -> None:
+def test_inputs_that_do_not_fit_are_refused_in_one_line() -> None:
     model = bw.bayesian(tanh_net(3), prediction="linearised")
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+    with pytest.raises(NetworkError, match=r"inputs of shape \(2, 5\).*shapes cannot be multiplied"):
         predict(model, torch.ones(2, 5), Categorical(), draws=2)
 
 

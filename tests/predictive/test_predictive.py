@@ -481,7 +481,7 @@ def with_nan(outputs: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda outputs: {"logits": outputs}, ["returned a dict", "one tensor"]),
+        (lambda outputs: {"states": outputs}, ["returned a dict", "'states'", "one tensor", "output="]),
         (lambda outputs: outputs.sum(), ["shape ()", "11 examples"]),
         (lambda outputs: outputs.T, ["(3, 11)", "11 examples"]),
         (with_nan, ["example 7", "not finite"]),
