@@ -1,7 +1,7 @@
 """A loop of one's own with accelerate: the objective and the network go in as one module, SWAG watches the steps.
 
-``python examples/accelerate_loop.py``, or on several processes ``accelerate launch --cpu --num_processes 2 ...``: gradients
-are averaged over them, so that the KL counts once, since N is the size of all data and not of a share.
+``python examples/accelerate_loop.py``, or on several processes ``accelerate launch --cpu --num_processes 2 ...``:
+gradients are averaged over them, so that the KL counts once, since N is the size of all data and not of a share.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def main() -> None:
         DataLoader(examples, batch_size=50 // accelerator.num_processes, shuffle=True),
     )
     steps = EPOCHS * len(loader)
-    collecting = Collecting(loss, {"name": "swag", "start": 0.0 if SMOKE else 0.5}, total_steps=steps, batches=len(loader))
+    collecting = Collecting(
+        loss, {"name": "swag", "start": 0.0 if SMOKE else 0.5}, total_steps=steps, batches=len(loader)
+    )
     for epoch in range(EPOCHS):
         for inputs, targets in loader:
             accelerator.backward(loss(inputs, targets))
@@ -47,7 +49,9 @@ def main() -> None:
             collecting.after_step()
         terms = accelerator.unwrap_model(loss).terms
         if epoch % 5 == 4 or SMOKE:
-            accelerator.print(f"epoch {epoch + 1}: NLL {float(terms.nll):.3f} of the last batch, KL {float(terms.kl):.0f}")
+            accelerator.print(
+                f"epoch {epoch + 1}: NLL {float(terms.nll):.3f} of the last batch, KL {float(terms.kl):.0f}"
+            )
 
     result = bw.Predictor(collecting.finished(), objective.likelihood)
     found = result.predict(data.test_inputs, draws=DRAWS)

@@ -1,8 +1,8 @@
 """Bayesian adapters in a frozen language model: how sure is it of a review, and of the same words garbled?
 
-BERT-tiny and GPT-tiny are made from configurations, so nothing is downloaded; with ``from_pretrained`` all else stays as
-it is. ``peft`` puts adapters into them, ``where="lora"`` makes those Bayesian, and their posterior is saved without the
-base: kilobytes here, megabytes for a model of billions of weights.
+BERT-tiny and GPT-tiny are made from configurations, so nothing is downloaded; with ``from_pretrained`` all else stays
+as it is. ``peft`` puts adapters into them, ``where="lora"`` makes those Bayesian, and their posterior is saved without
+the base: kilobytes here, megabytes for a model of billions of weights.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ LINK = ("was", "is", "seemed", "felt")
 DEGREE = ("very", "quite", "so", "rather")
 WORDS = (("dull", "bad", "weak", "boring", "awful"), ("good", "great", "lovely", "moving", "superb"))
 NOISE = ("zebra", "seven", "blue", "under", "fork", "quark", "lamp", "moss")
-VOCABULARY = ["[PAD]", *sorted({word for part in (OPENING, LINK, DEGREE, *WORDS, NOISE) for p in part for word in p.split()})]
+VOCABULARY = [
+    "[PAD]",
+    *sorted({word for part in (OPENING, LINK, DEGREE, *WORDS, NOISE) for p in part for word in p.split()}),
+]
 LENGTH = 6
 
 
@@ -106,7 +109,9 @@ def main() -> None:
     for name, sentences in (("reviews", new), ("garbled", nonsense)):
         found = loaded.predict(tokens(sentences), draws=DRAWS)
         assert isinstance(found, bw.ClassPrediction)
-        right = f", {100 * (found.probabilities.argmax(1) == truth).float().mean():.0f}% right" if sentences is new else ""
+        right = (
+            f", {100 * (found.probabilities.argmax(1) == truth).float().mean():.0f}% right" if sentences is new else ""
+        )
         print(
             f"  {name}: entropy {found.entropy.mean():.3f} nats, of which epistemic {found.epistemic.mean():.3f}{right}"
         )

@@ -63,7 +63,7 @@ def test_swag_is_fitted_to_the_ends_of_epochs() -> None:
 
 
 def test_feedback_reaches_the_network_that_is_trained() -> None:
-    collecting, path, model = trained(HWA(start=0.5, feedback="restart"))
+    _, path, model = trained(HWA(start=0.5, feedback="restart"))
     averaged = torch.stack([path[8], path[11]]).mean(0)  # the second of two snapshots is the last step
     torch.testing.assert_close(model.posterior.mean_vector().detach().double(), averaged, rtol=0, atol=1e-6)
     assert not torch.allclose(path[11], averaged.to(path[11]))

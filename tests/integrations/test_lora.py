@@ -18,7 +18,8 @@ pytest.importorskip("peft")
 from .tiny import bert, gpt, sentences, walks
 
 METHODS: dict[str, dict[str, Any]] = {
-    "bbb": {}, "k-tied": {}, "low-rank": {}, "ivon": {}, "laplace": {}, "swag": {"collector": {"name": "swag", "start": 0.5}},
+    "bbb": {}, "k-tied": {}, "low-rank": {}, "ivon": {}, "laplace": {},
+    "swag": {"collector": {"name": "swag", "start": 0.5}},
 }  # fmt: skip
 QUIET = pytest.mark.filterwarnings("ignore::bayeswell.errors.BayeswellWarning")  # short runs say that they are short
 
@@ -150,7 +151,9 @@ def _require_no_base(folder: Path, model: bw.BayesianModule) -> None:
     own = sum(t.numel() for name, t in found.items() if name.startswith("model.net."))
     assert own == sum(p.numel() for p in model.net.parameters() if p.requires_grad)
     record = json.loads((folder / "record.json").read_text())
-    assert record["base"]["numbers"] >= sum(p.numel() for p in frozen.values()) - 99  # but for the head that is replaced
+    assert (
+        record["base"]["numbers"] >= sum(p.numel() for p in frozen.values()) - 99
+    )  # but for the head that is replaced
     assert sites == sum(torch.Size(site["shape"]).numel() for site in record["sites"])
 
 

@@ -36,7 +36,13 @@ def gpt(seed: int = 0, **settings: Any) -> nn.Module:
             eos_token_id=PAD, pad_token_id=PAD, initializer_range=0.2,
         )
     )  # fmt: skip
-    chosen = {"r": 4, "target_modules": ["c_attn", "c_fc"], "task_type": "CAUSAL_LM", "fan_in_fan_out": True, **settings}
+    chosen = {
+        "r": 4,
+        "target_modules": ["c_attn", "c_fc"],
+        "task_type": "CAUSAL_LM",
+        "fan_in_fan_out": True,
+        **settings,
+    }
     return get_peft_model(net, LoraConfig(**chosen))  # type: ignore[no-any-return]
 
 

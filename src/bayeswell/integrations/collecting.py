@@ -21,7 +21,8 @@ from ..types import CollectorPart, Inputs, Progress
 class Collecting:
     """Watches a lifted network while somebody trains it, and ends with the posterior of what was seen.
 
-        collecting = Collecting(model, {"name": "swag", "start": 0.5}, total_steps=epochs * len(loader), batches=len(loader))
+        swag = {"name": "swag", "start": 0.5}
+        collecting = Collecting(model, swag, total_steps=epochs * len(loader), batches=len(loader))
         ...                           # after each step of the optimizer:
         collecting.after_step()
         ...                           # at the end:

@@ -1,14 +1,14 @@
 """Collectors as callbacks of Lightning's Trainer, and its progress as ours.
 
-A LightningModule is a loop's body: ``training_step`` returns ``ELBO``'s total, and everything else is Lightning's. Under
-DDP each process has the total of its share of the batch, and gradients are averaged: the KL counts once
+A LightningModule is a loop's body: ``training_step`` returns ``ELBO``'s total, and everything else is Lightning's.
+Under DDP each process has the total of its share of the batch, and gradients are averaged: the KL counts once
 (``objectives.loss`` has the equation), as long as ``dataset_size`` is that of all data.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import TYPE_CHECKING, Any
 
 from ..averaging import AVERAGING
@@ -29,8 +29,8 @@ class Collect(Callback):
     """A collector in the Trainer: ``Trainer(callbacks=[Collect("swag", start=0.5)])``.
 
     The LightningModule holds one lifted network, trained by one optimizer; the collector sees it after each step. After
-    ``trainer.fit`` ``model`` is that network under the collected posterior, and ``bayeswell.predict`` draws from it; the
-    network in the LightningModule is the last iterate. Lightning's checkpoints hold what was collected, so that
+    ``trainer.fit`` ``model`` is that network under the collected posterior, and ``bayeswell.predict`` draws from it;
+    the network in the LightningModule is the last iterate. Lightning's checkpoints hold what was collected, so that
     ``fit(ckpt_path=...)`` goes on. Where the network has BatchNorm statistics, these are estimated anew by passes over
     the training data (each process over its own share).
     """
@@ -88,8 +88,8 @@ class Collect(Callback):
 def progress_of(trainer: Trainer) -> Progress:
     """Where a Trainer stands: ``objective(model, x, y, at=progress_of(self.trainer))`` in a ``training_step``.
 
-    For KL weights that change, and for a last batch that is smaller than the others: it then counts by its size, so that
-    the mean over an epoch is the objective of the whole data set.
+    For KL weights that change, and for a last batch that is smaller than the others: it then counts by its size, so
+    that the mean over an epoch is the objective of the whole data set.
     """
     batches = int(trainer.num_training_batches)
     accumulated = int(trainer.accumulate_grad_batches)
@@ -102,5 +102,5 @@ def progress_of(trainer: Trainer) -> Progress:
         batch=batch,
         batches=batches,
         # Of this process: a distributed sampler shares the data out.
-        examples=len(sampler) if hasattr(sampler, "__len__") else None,
+        examples=len(sampler) if isinstance(sampler, Sized) else None,
     )

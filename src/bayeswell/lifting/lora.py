@@ -2,8 +2,8 @@
 
     W x  ->  W x + s B A x,      A (r, in), B (out, r), W frozen                                    (Hu et al. 2021)
 
-``peft`` calls them ``lora_A``, ``lora_B``, ``lora_embedding_A`` and ``lora_embedding_B``, followed by the adapter's name;
-other libraries write ``lora_a`` or hold them as parameters of the layer itself. No library is imported here.
+``peft`` calls them ``lora_A``, ``lora_B``, ``lora_embedding_A`` and ``lora_embedding_B``, followed by the adapter's
+name; other libraries write ``lora_a`` or hold them as parameters of the layer itself. No library is imported here.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ Network = Mapping[str, Tensor]
 
 MOST_DRAWS = 16
 MOST_ROWS = 1024
-"""Rows (tokens of all examples) in a pass: with more the base is busy with one draw, and larger matrices leave caches."""
+"""Rows (tokens of all examples) in a pass: with more, one draw alone keeps the base busy, and matrices leave caches."""
 _SAME = 1e-3
 """Rounding of float32 through a deep network; other mistakes are of the size of the outputs."""
 
@@ -76,7 +76,7 @@ class Tiled:
             found = torch.bmm(rows, weights[layer.name])
             if layer.name in biases:
                 found = found + biases[layer.name]
-            elif layer.module.bias is not None:
+            elif isinstance(layer.module.bias, Tensor):
                 found = found + layer.module.bias
             return found.reshape(*x.shape[:-1], found.shape[-1])
 
@@ -91,7 +91,8 @@ class Tiled:
         if not isinstance(outputs, Tensor) or outputs.dim() == 0 or len(outputs) != count * examples:
             self._agrees = False
             return None
-        return outputs.unflatten(0, (count, examples)).unbind()
+        found: Sequence[Tensor] = outputs.unflatten(0, (count, examples)).unbind()
+        return found
 
 
 def find_tiled(

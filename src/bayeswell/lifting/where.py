@@ -18,8 +18,8 @@ from .lora import is_lora, table_wiring, why_not_lora
 Where: TypeAlias = (
     str | Sequence[str] | type[nn.Module] | tuple[type[nn.Module], ...] | Callable[[str, nn.Module, Tensor], bool]
 )
-"""``"all"``, ``"last_layer"``, ``"lora"``, name patterns, module types, or a function (name, module, parameter) -> bool."""
-
+"""``"all"``, ``"last_layer"``, ``"lora"``, name patterns, module types, or a function (name, module, parameter) ->
+bool."""
 
 LORA = "lora"
 
@@ -48,8 +48,9 @@ class _Candidate:
 def select(net: nn.Module, where: Where, rest: str = TRAINED) -> Selection:
     """Choose the Bayesian parameters of a network.
 
-    ``"all"`` and ``"last_layer"`` leave out normalisation layers; ``"lora"`` takes the adapters (``lora``); patterns, types and functions take exactly
-    what they fit. Frozen parameters (``requires_grad=False``) are never chosen.
+    ``"all"`` and ``"last_layer"`` leave out normalisation layers; ``"lora"`` takes the adapters (``lora.py``);
+    patterns, types and functions take exactly what they fit. Frozen parameters (``requires_grad=False``) are never
+    chosen.
     """
     require_rest("bayesian", rest)
     candidates = _candidates(net)

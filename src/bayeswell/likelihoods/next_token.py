@@ -23,9 +23,9 @@ class NextToken(Categorical):
     token (padding, a prompt) is not to be learned. The first has no place that predicts it, the last place no label.
 
     A datum is a sequence, so N is the number of sequences, and N mean NLL + KL is the sum over all tokens of all
-    sequences plus the KL, once. The loss of Hugging Face's own models is a mean over tokens: adding KL / N to that would
-    count the KL as often as a sequence has tokens. Predictions keep the places of the outputs: ``probabilities[:, t]``
-    is what follows token t, the last is what follows the sequence.
+    sequences plus the KL, once. The loss of Hugging Face's own models is a mean over tokens: adding KL / N to that
+    would count the KL as often as a sequence has tokens. Predictions keep the places of the outputs:
+    ``probabilities[:, t]`` is what follows token t, the last is what follows the sequence.
     """
 
     ignore_index: int | None = -100

@@ -32,7 +32,13 @@ class Case:
 
     def _found(self, outputs: Tensor | None, targets: Tensor | None) -> tuple[Tensor, Tensor]:
         """The given ones, or the first of some usual kinds that the likelihood takes."""
-        shapes: list[tuple[int, ...]] = [(_EXAMPLES, 1), (_EXAMPLES, 3), (_EXAMPLES, 2), (_EXAMPLES,), (_EXAMPLES, 3, 2)]
+        shapes: list[tuple[int, ...]] = [
+            (_EXAMPLES, 1),
+            (_EXAMPLES, 3),
+            (_EXAMPLES, 2),
+            (_EXAMPLES,),
+            (_EXAMPLES, 3, 2),
+        ]
         tried = [0.7 * normal(*shape, seed=1) for shape in shapes] if outputs is None else [outputs]
         refusal = ""
         for candidate in tried:
