@@ -67,7 +67,7 @@ def test_numbers_that_are_names_and_numbers_with_a_slip(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "words", "kind"),
     [
-        ({}, "column 'patient': 30 different texts .* looks like an id", DataError),
+        ({}, "column 'patient': 30 different texts .* looks like an id: leave it out .id, or columns", DataError),
         ({"id": "nobody"}, "no column 'nobody'; allowed: age, patient", DataError),
         ({"id": "y"}, "column 'y' is the target and cannot be the id too", DataError),
         ({"id": "age", "columns": ["age"]}, "column 'age' is the id and cannot be an input too", DataError),

@@ -72,7 +72,7 @@ def cells_of(path: str, rows: Rows, places: Mapping[str, int], texts: Collection
     for name, place in places.items():
         cells = [row[place].strip() for _, row in rows]
         columns[name] = _column(cells, name in texts, words(path, name, lines))
-    return Table(columns, lines, path)
+    return Table(columns, lines, path, "leave it out (id, or columns, says which)")
 
 
 def _column(cells: list[str], text: bool, place: Callable[[int], str]) -> Array:
