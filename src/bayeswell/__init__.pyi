@@ -14,6 +14,7 @@ from .errors import (
     VerdictWarning,
 )
 from .estimators import ESTIMATORS, Flipout, LocalReparameterization, VariationalLaplace, WeightSampling
+from .experiments.loggers import TensorBoardLogger
 from .gradients import Sharpness
 from .lifting import BayesianModule, Description, Saved, bayesian, save
 from .likelihoods import (
@@ -40,6 +41,7 @@ from .samplers import SAMPLERS
 from .schedules import KL_WEIGHTS, Geometric, LinearAnneal, Uniform
 from .training import (
     Callback,
+    CSVLogger,
     Devices,
     EpochRecord,
     Interrupted,
@@ -54,6 +56,7 @@ from .training import (
 )
 from .types import Calibration, Progress, Terms
 from .version import __version__
+from .workbench import compare, lr_range, sweep
 
 __all__ = [
     "AVERAGING",
@@ -75,6 +78,7 @@ __all__ = [
     "BayeswellError",
     "BayeswellWarning",
     "Bernoulli",
+    "CSVLogger",
     "Calibration",
     "Callback",
     "Categorical",
@@ -124,6 +128,7 @@ __all__ = [
     "SettingError",
     "Sharpness",
     "StudentT",
+    "TensorBoardLogger",
     "Terms",
     "TorchOptimizer",
     "TorchScheduler",
@@ -135,6 +140,7 @@ __all__ = [
     "__version__",
     "bayesian",
     "build_model",
+    "compare",
     "datasets",
     "default_model",
     "diagnostics",
@@ -142,6 +148,7 @@ __all__ = [
     "fit",
     "fit_member",
     "load",
+    "lr_range",
     "make_generator",
     "method_names",
     "metrics",
@@ -150,6 +157,7 @@ __all__ = [
     "rate_range",
     "register",
     "save",
+    "sweep",
     "testing",
     "training",
     "types",

@@ -44,6 +44,10 @@ class FileError(BayeswellError, OSError):
     """A saved file is missing, cut short, altered or of another kind."""
 
 
+class NetworkNeeded(FileError):
+    """A saved model has a network of a class of one's own, which must be given: a file holds no code."""
+
+
 class DivergenceError(BayeswellError, ArithmeticError):
     """Training or sampling ran away: a step would have made a number NaN or inf, and was not taken."""
 

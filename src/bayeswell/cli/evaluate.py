@@ -10,7 +10,7 @@ import typer
 
 from ..experiments.schema import SETTINGS
 from .command import command, with_settings
-from .options import Json, with_choice
+from .options import Json, OwnCode, own_code_only, with_choice
 from .screen import counted, show_json, show_scores
 
 RunFolder = Annotated[
@@ -53,14 +53,15 @@ PREDICT_EXAMPLES = (
         "settings": "A setting of the data: severity=5, test_share=1.",
     },
 )  # fmt: skip
-def evaluate(*, run: RunFolder, given: Mapping[str, Any], json: Json = False) -> None:
+def evaluate(*, run: RunFolder, given: Mapping[str, Any], model: OwnCode = None, json: Json = False) -> None:
     """Measure a finished run on test data."""
     from ..experiments import evaluate as measured
 
     chosen: dict[str, Any] = {}
     for name in ("data", "ood"):
         chosen = with_choice(chosen, given, SETTINGS[name])
-    record = measured(run, chosen.get("data"), ood=chosen.get("ood"), **_said(given, "draws", "seed"))
+    own = own_code_only(model)
+    record = measured(run, chosen.get("data"), ood=chosen.get("ood"), given=own, **_said(given, "draws", "seed"))
     if json:
         show_json(record)
         return
@@ -84,13 +85,14 @@ def predict(
         typer.Option("--out", "-o", metavar="FILE.csv", help="Where predictions go.", show_default="stdout"),
     ] = None,
     given: Mapping[str, Any],
+    model: OwnCode = None,
     json: Json = False,
 ) -> None:
     """Predict for new inputs."""
     from ..experiments import predict_file, write_predictions
     from ..experiments.predicting import picture_files, prediction_rows
 
-    found, spec = predict_file(run, inputs, **_said(given, "draws", "seed"))
+    found, spec = predict_file(run, inputs, given=own_code_only(model), **_said(given, "draws", "seed"))
     files = picture_files(inputs)
     if out is not None:
         write_predictions(out, found, spec, files)

@@ -16,12 +16,13 @@ from ..datasets import Data, Scaling, find_data
 from ..datasets.own import Csv
 from ..errors import DataError, FileError
 from ..persistence import read_document, write_document
+from ..training.finishing import CARD, CARD_FORMAT, data_card
 from .experiment import Experiment
+from .given import needs_code
 
 T = TypeVar("T")
 
-NAME = "data.json"
-_FORMAT = 1
+NAME, _FORMAT = CARD, CARD_FORMAT
 _TENSORS = ("input_shift", "input_scale", "target_shift", "target_scale")
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -49,7 +50,7 @@ class DataSpec:
     @classmethod
     def of(cls, data: Data, experiment: Experiment) -> DataSpec:
         """The spec of loaded data."""
-        part = find_data(experiment.data)
+        part = None if needs_code(experiment.data) else find_data(experiment.data)
         return cls(
             data.name, data.input_shape, data.outputs, data.class_names, data.vocabulary, data.scaling, data.columns,
             data.target_name, part.delimiter if isinstance(part, Csv) else ",", data.raw_scale,
@@ -76,7 +77,7 @@ class DataSpec:
         scaling = {name: _plain(getattr(self.scaling, name)) for name in _TENSORS}
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         lists = {name: list(value) for name, value in values.items() if isinstance(value, tuple)}
-        write_document(folder / NAME, {"format": _FORMAT, **values, **lists, "scaling": scaling})
+        write_document(folder / NAME, data_card(**{**values, **lists, "scaling": scaling}))
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> DataSpec:

@@ -1,15 +1,13 @@
-"""Where numbers go while a network trains, besides ``metrics.jsonl``: CSV, TensorBoard, the screen."""
+"""Where numbers go while a network trains, besides ``metrics.jsonl``: TensorBoard, and all that looks on, as one."""
 
 from __future__ import annotations
 
-import csv
 import importlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import FileError
 from ..extras import needs_extra
 from ..training import Callback, EpochRecord, Run
 
@@ -51,50 +49,8 @@ class Watchers(Callback):
         return self.callbacks if run.engine.rank == 0 else ()
 
 
-class CsvLog(Callback):
-    """One row an epoch in a CSV file; a run that goes on first drops the rows that it will write again."""
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-
-    def start(self, run: Run) -> None:
-        rows = self._rows()
-        kept = [row for row in rows[1:] if _before(row, run)]
-        if rows and len(kept) < len(rows) - 1:
-            self._write("w", [rows[0], *kept])
-
-    def after_epoch(self, run: Run, record: EpochRecord) -> None:
-        values = {"member": run.member, "epoch": record.epoch, "step": run.step, **record.values()}
-        header = [] if self.path.exists() else [list(values)]
-        self._write("a", [*header, [repr(value) for value in values.values()]])
-
-    def _rows(self) -> list[list[str]]:
-        try:
-            with open(self.path, newline="", encoding="utf-8") as file:
-                return list(csv.reader(file))
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError) as error:
-            raise FileError(f"cannot read {str(self.path)!r}: {getattr(error, 'strerror', None) or error}") from error
-
-    def _write(self, mode: str, rows: Sequence[Sequence[str]]) -> None:
-        try:
-            with open(self.path, mode, newline="", encoding="utf-8") as file:
-                csv.writer(file, lineterminator="\n").writerows(rows)
-        except OSError as error:
-            raise FileError(f"cannot write {str(self.path)!r}: {error.strerror or error}") from error
-
-
-def _before(row: Sequence[str], run: Run) -> bool:
-    """Whether a row is of an epoch that the run has behind it; a row cut short by a crash is not."""
-    try:
-        return (int(row[0]), int(row[1])) < (run.member, run.epoch)
-    except (ValueError, IndexError):
-        return False
-
-
-class TensorBoardLog(Callback):
-    """The numbers of every epoch for TensorBoard, one folder of events a member."""
+class TensorBoardLogger(Callback):
+    """The numbers of every epoch for TensorBoard, one folder of events a member: ``fit(..., callbacks=[this])``."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
@@ -103,6 +59,8 @@ class TensorBoardLog(Callback):
             importlib.import_module("tensorboard")
 
     def start(self, run: Run) -> None:
+        if run.engine.rank != 0:
+            return
         # Imported here: it is optional, and takes seconds.
         from torch.utils.tensorboard import SummaryWriter
 
@@ -111,6 +69,8 @@ class TensorBoardLog(Callback):
         self._writer = SummaryWriter(str(self.folder / name), purge_step=run.step)
 
     def after_epoch(self, run: Run, record: EpochRecord) -> None:
+        if self._writer is None:  # another process writes
+            return
         for name, value in record.values().items():
             self._writer.add_scalar(name.replace(".", "/"), value, run.step)
 

@@ -21,6 +21,7 @@ from ..predictive import ClassPrediction, RealPrediction
 from ..training.run_folder import CONFIG
 from .data_spec import DataSpec
 from .evaluating import BATCH, load_model
+from .given import NOTHING, Given
 from .paths import path_of
 from .scores import raw_mean_and_std, raw_std
 
@@ -29,12 +30,17 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def predict_file(
-    run: str | os.PathLike[str], inputs: str | os.PathLike[str], *, draws: int = 100, seed: int = 0
+    run: str | os.PathLike[str],
+    inputs: str | os.PathLike[str],
+    *,
+    draws: int = 100,
+    seed: int = 0,
+    given: Given = NOTHING,
 ) -> tuple[ClassPrediction | RealPrediction, DataSpec]:
     """The prediction of a finished run for the inputs in a csv or npz file or in pictures, in the units of raw data."""
     require_count("predict", "draws", draws)
     folder = path_of(run)
-    predictor = load_model(folder)
+    predictor = load_model(folder, given)
     if not (folder / CONFIG).exists():
         raise SettingError(f"{str(folder)!r} is a model without a run: it does not say how inputs are scaled")
     spec = DataSpec.read(folder)

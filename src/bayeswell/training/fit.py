@@ -8,6 +8,7 @@ import math
 import os
 import statistics
 import sys
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -41,6 +42,7 @@ from .early_stopping import KeepBest
 from .engine import Devices, Engine
 from .examples import dtype_of, first_examples
 from .finalize import final_model
+from .finishing import finish_run
 from .loop import train
 from .members import Contribution, contribution, gather, mean_likelihood
 from .progress import ProgressBar, wants_progress
@@ -105,7 +107,8 @@ def fit(
         augment: changes the inputs of a batch at random, ``(inputs, generator) -> inputs``.
         accumulate: cut each batch into so many pieces, whose gradients are summed: the same step in less memory.
         devices: how many devices, or ``Devices(accelerator, devices, strategy, precision)``.
-        folder: where the run keeps settings, metrics and checkpoints; a ``RunFolder`` says more.
+        folder: where the run keeps settings, metrics, checkpoints, and at its end the model and what came out, for the
+            commands ``evaluate``, ``predict`` and ``report``; a ``RunFolder`` says more.
         resume: go on with the run in ``folder``, if there is one, bit for bit as if it had never stopped.
         callbacks: hung into training, see ``Callback``.
         watch: called with the record of every epoch.
@@ -141,8 +144,15 @@ def fit(
                 watch=watch if main else None, progress=progress if main else False, **settings,
             )  # fmt: skip
 
-        how: dict[str, Any] = {"validation": validation, "folder": folder, "seed": seed}
-        return calibrated_fit(again, data, calibrate, **how, resume=resume, dtype=_dtype(net))
+        main = _run_folder(folder, resume)
+        inner = None if main is None else main.unfinished()
+        how: dict[str, Any] = {"validation": validation, "folder": inner, "seed": seed}
+        began = time.perf_counter()
+        result = calibrated_fit(again, data, calibrate, **how, resume=resume, dtype=_dtype(net))
+        if main is not None and inner is not None and main.finish:
+            main.is_new = inner.is_new
+            finish_run(main, result, as_batches(data, batch_size, _dtype(net)), time.perf_counter() - began)
+        return result
     start = beginning(net, method, likelihood, settings, where)
     dtype = dtype_of(start.module)
     batches = as_batches(data, batch_size, dtype, augment)
@@ -153,7 +163,7 @@ def fit(
     validate, best, held_out = _validation(chosen, validation, early_stopping, dtype)
     where_to = Devices(devices=devices) if isinstance(devices, int) else devices
     engine = Engine(where_to)
-    run_folder = folder if isinstance(folder, RunFolder) or folder is None else RunFolder(folder, resume=resume)
+    run_folder = _run_folder(folder, resume)
     plan = _Plan(start, batches, start.epochs_done + epochs, seed, where, accumulate, engine)
     watchers: list[Callback] = [*callbacks]
     if watch is not None:
@@ -173,7 +183,15 @@ def fit(
                 engine.wait()
         if wants_progress(progress) and engine.rank == 0:
             watchers.append(stack.enter_context(closing(ProgressBar())))
-        return _fit_members(plan, validate, best, watchers, run_folder, held_out)
+        began = time.perf_counter()
+        result = _fit_members(plan, validate, best, watchers, run_folder, held_out)
+        if run_folder is not None and run_folder.finish:
+            finish_run(run_folder, result, batches, time.perf_counter() - began)
+        return result
+
+
+def _run_folder(folder: str | os.PathLike[str] | RunFolder | None, resume: bool) -> RunFolder | None:
+    return folder if isinstance(folder, RunFolder) or folder is None else RunFolder(folder, resume=resume)
 
 
 def _dtype(net: nn.Module | Saved) -> torch.dtype | None:

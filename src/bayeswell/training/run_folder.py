@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import re
 import signal
@@ -41,8 +42,9 @@ _EPOCHS = re.compile(r"(problem\.experiment\.)?epochs was ")
 class RunFolder:
     """The files of one run. ``problem`` is kept with the settings: what a command needs to make the run again.
 
-    ``longer`` lets a run that may be finished go on to more epochs than it was begun with. ``is_new`` says, after
-    ``open``, that there was no run here before.
+    ``longer`` lets a run that may be finished go on to more epochs than it was begun with. ``finish`` has ``fit`` leave
+    model, card of the data and result when it ends: not for whoever measures more, and does that himself. ``is_new``
+    says, after ``open``, that there was no run here before.
     """
 
     def __init__(
@@ -55,14 +57,22 @@ class RunFolder:
         longer: bool = False,
         checkpoint_steps: int | None = None,
         checkpoint_seconds: float = 30.0,
+        finish: bool = True,
     ) -> None:
         self.path = Path(path)
+        self.finish = finish
         self.problem = dict(problem or {})
         self.resume, self.force, self.longer = resume, force, longer
         self.checkpoint_steps, self.checkpoint_seconds = checkpoint_steps, checkpoint_seconds
         self.checkpoints = Checkpoints(self.path / CHECKPOINTS)
         self.is_new = False
         self._lease: Lease | None = None
+
+    def unfinished(self) -> RunFolder:
+        """The same folder, in which ``fit`` leaves the end of the run to its caller."""
+        other = copy.copy(self)
+        other.finish = False
+        return other
 
     def open(self, settings: Mapping[str, JSON]) -> None:
         """Begin a run of these settings here, or find that the one here is the same and may go on (first rank only).
