@@ -103,7 +103,7 @@ def test_a_class_a_function_and_a_network_are_networks(code: Code) -> None:
         ("wide", {}, "asks for 'width': give it as a setting"),
         ("Net", {"wdth": 3}, "no setting 'wdth'; did you mean 'width'"),
         ("ready", {"width": 3}, "is a network already and has no setting 'width'"),
-        ("broken", {}, r"cannot be made: ValueError: no weights today \(line 20 of net.py\)"),
+        ("broken", {}, r"cannot be made: ValueError: no weights today \(line 21 of net.py\)"),
     ],
 )
 def test_what_cannot_be_a_network_is_refused_in_one_line(
