@@ -42,7 +42,7 @@ def test_settings_of_parts_reach_the_run(bayeswell: Any, tmp_path: Path) -> None
     assert config["method"]["kl_weight"] == "geometric"
     assert config["method"]["plateau"] == {"means": "nll"}
     record = json.loads((tmp_path / "run" / "model" / "record.json").read_text())
-    assert [site["names"] for site in record["sites"]] == [["2.weight"], ["2.bias"]] or len(record["sites"]) == 2
+    assert [site["names"] for site in record["sites"]] == [["dense2.weight"], ["dense2.bias"]]
 
 
 def test_where_takes_names_of_layers_and_refuses_others(bayeswell: Any, tmp_path: Path) -> None:
@@ -55,12 +55,12 @@ def test_where_takes_names_of_layers_and_refuses_others(bayeswell: Any, tmp_path
 def test_settings_of_the_model_that_suits_the_data(bayeswell: Any, tmp_path: Path) -> None:
     words = ["-d", "wine", "-m", "map", "-e", "1", "--draws", "2", "-q", "--out", tmp_path / "run"]
     found = bayeswell("train", *words, "--model-set", "hidden=[7]")
-    assert found.code in (0, 2)
-    if found.code == 2:  # the usual network of a table has other settings, and says which
-        assert "has no setting 'hidden'" in found.err
-    found = bayeswell("train", *words[:-1], tmp_path / "other", "--model-set", "activation=silu")
     assert found.code == 0, found.err
-    assert json.loads((tmp_path / "other" / "result.json").read_text())["model"] == "small_mlp"
+    record = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (record["model"], record["parameters"]) == ("small_mlp", 13 * 7 + 7 + 7 * 3 + 3)
+    found = bayeswell("train", *words[:-1], tmp_path / "other", "--model-set", "hiden=[7]")
+    assert found.code == 2
+    assert "has no setting 'hiden'; did you mean 'hidden'" in found.err
 
 
 def test_bernoulli_on_two_classes_is_one_logit(bayeswell: Any, tmp_path: Path) -> None:
@@ -102,16 +102,20 @@ def test_a_comparison_as_csv_and_a_page_with_knobs(bayeswell: Any, tmp_path: Pat
     for row, one in zip(rows, record["rows"], strict=True):
         assert float(row["nll"]) == one["scores"]["nll"]["mean"]
         assert float(row["nll_error_over_examples"]) == one["scores"]["nll"]["standard_error_over_examples"]
-    knobs = ["--bins", "5", "--ranks", "1", "--rho", "0.1", "--draws", "4", "--layers", "1*,3*", "-q"]
+    knobs = ["--bins", "5", "--ranks", "1", "--rho", "0.1", "--draws", "4", "--layers", "dense2", "-q"]
     run = out / "bbb-seed0"
     found = bayeswell("report", run, *knobs, "--out", tmp_path / "page.html")
     assert found.code == 0, found.err
     seen = json.loads((run / "inspection.json").read_text())
     assert seen["draws"] == 4
-    assert seen["knobs"] == {"bins": 5, "ranks": [1], "rho": 0.1, "draws": 4, "layers": ["1*", "3*"]}
-    assert "truncation" in seen["records"] or "truncation" in seen["left_out"]
+    assert seen["knobs"] == {"bins": 5, "ranks": [1], "rho": 0.1, "draws": 4, "layers": ["dense2"]}
+    assert [row["rank"] for row in seen["records"]["truncation"]["rows"]] == [None, 1]
+    assert {layer["layer"] for one in seen["records"]["spectra"] for layer in one["layers"]} == {"dense2.weight"}
+    assert seen["records"]["sharpness"]["rho"] == 0.1
     assert bayeswell("report", run, "--ranks", "x").code == 2
-    assert "no-such" in bayeswell("report", run, "--layers", "no-such", "--out", tmp_path / "p.html").err or True
+    assert bayeswell("report", run, "--layers", "no-such", "-q", "--out", tmp_path / "p.html").code == 0
+    seen = json.loads((run / "inspection.json").read_text())
+    assert "'no-such' matches none of dense1.weight" in seen["left_out"]["spectra"]
 
 
 def test_the_report_of_a_sweep_shows_its_trials(bayeswell: Any, tmp_path: Path) -> None:
