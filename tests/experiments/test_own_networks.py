@@ -91,7 +91,9 @@ def test_a_class_a_function_and_a_network_are_networks(code: Code) -> None:
         assert list(one.parameters())[-1].shape == (3,)
         first, second, third = (next(net.parameters()) for net in (one, again, other))
         assert torch.equal(first, second)
-        assert torch.equal(first, third) == (name == "ready")  # a network begins with its own weights, whatever the seed
+        assert torch.equal(first, third) == (
+            name == "ready"
+        )  # a network begins with its own weights, whatever the seed
         assert one is not given.network.found
 
 

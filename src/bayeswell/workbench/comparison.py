@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import SettingError, nearest
 from ..experiments import compare as compare_experiments
@@ -22,9 +22,6 @@ from ..report.reading import read_runs
 from ..report.summary import MethodRow, tables_of
 from .frames import to_frame
 from .problem import place_for, problem_of
-
-if TYPE_CHECKING:
-    import pandas
 
 
 @dataclass(frozen=True)
@@ -43,8 +40,8 @@ class Comparison:
         """One row a method: means, ``nll_error_over_seeds``, ``nll_error_over_examples``, passes, seconds, ..."""
         return comparison_rows(self.record)
 
-    def to_frame(self) -> pandas.DataFrame:
-        """The table as a data frame, by method."""
+    def to_frame(self) -> Any:
+        """The table as a pandas data frame, by method."""
         return to_frame(self.table).set_index("method")
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:

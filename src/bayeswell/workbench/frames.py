@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..extras import needs_extra
 
-if TYPE_CHECKING:
-    import pandas
 
-
-def to_frame(rows: Sequence[dict[str, Any]]) -> pandas.DataFrame:
-    """One row for each, one column for each key."""
+def to_frame(rows: Sequence[dict[str, Any]]) -> Any:
+    """A ``pandas.DataFrame``: one row for each, one column for each key."""
     with needs_extra("lab", "a data frame"):
-        import pandas
-
+        pandas = importlib.import_module("pandas")
     return pandas.DataFrame(list(rows))

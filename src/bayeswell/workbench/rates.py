@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import FileError
 from ..experiments import load_problem
@@ -15,9 +15,6 @@ from ..plots import plot_rate_range
 from ..training import RateRange, rate_range
 from .frames import to_frame
 from .problem import problem_of
-
-if TYPE_CHECKING:
-    import pandas
 
 
 @dataclass(frozen=True)
@@ -29,8 +26,8 @@ class LearningRates(RateRange):
         """One row a rate: the smoothed objective at it, in nats per example."""
         return [{"lr": lr, "objective": one} for lr, one in zip(self.rates, self.objectives, strict=True)]
 
-    def to_frame(self) -> pandas.DataFrame:
-        """The table as a data frame."""
+    def to_frame(self) -> Any:
+        """The table as a pandas data frame."""
         return to_frame(self.table)
 
     def plot(self, path: str | os.PathLike[str]) -> Path:

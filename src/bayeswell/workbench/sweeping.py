@@ -14,8 +14,6 @@ from .problem import place_for, problem_of
 from .trials import SCORES, HeldOutScore, judgeable
 
 if TYPE_CHECKING:
-    import pandas
-
     from ..sweeps import SweepResult
 
 
@@ -46,8 +44,8 @@ class Sweep:
             for trial in self.result.ranked()
         ]
 
-    def to_frame(self) -> pandas.DataFrame:
-        """The table as a data frame."""
+    def to_frame(self) -> Any:
+        """The table as a pandas data frame."""
         return to_frame(self.table)
 
 
