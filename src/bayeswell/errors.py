@@ -48,6 +48,10 @@ class NetworkNeeded(FileError):
     """A saved model has a network of a class of one's own, which must be given: a file holds no code."""
 
 
+class BufferMismatch(BayeswellError, ValueError):
+    """A tensor is not what a compiled formula would read or write: another length, dtype, device or order in memory."""
+
+
 class DivergenceError(BayeswellError, ArithmeticError):
     """Training or sampling ran away: a step would have made a number NaN or inf, and was not taken."""
 

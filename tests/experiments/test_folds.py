@@ -51,10 +51,8 @@ def test_means_and_errors_are_over_folds_and_methods_meet_in_pairs(tmp_path: Pat
     record = compare(methods, [0, 1], tmp_path, folds=3)
     values: dict[str, np.ndarray] = {}
     for label in methods:
-        values[label] = np.array([
-            [json.loads((tmp_path / f"{label}-seed{seed}-fold{fold}" / "result.json").read_text())["test"]["values"]["nll"]
-             for seed in (0, 1)] for fold in (1, 2, 3)
-        ])  # fmt: skip
+        values[label] = np.array([[_nll(tmp_path / f"{label}-seed{seed}-fold{fold}") for seed in (0, 1)]
+                                  for fold in (1, 2, 3)])  # fmt: skip
     for row in record["rows"]:
         folds = values[row["method"]].mean(1)
         assert row["scores"]["nll"]["mean"] == pytest.approx(folds.mean(), rel=1e-12)
@@ -68,6 +66,10 @@ def test_means_and_errors_are_over_folds_and_methods_meet_in_pairs(tmp_path: Pat
     differences = (values["fast"] - values["map"]).mean(1)
     assert (found.value, found.error) == pytest.approx((differences.mean(), differences.std(ddof=1) / math.sqrt(3)))
     assert found.over == "3 folds"
+
+
+def _nll(folder: Path) -> float:
+    return float(json.loads((folder / "result.json").read_text())["test"]["values"]["nll"])
 
 
 def test_train_with_folds_shows_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -111,10 +110,13 @@ def test_a_class_a_function_and_a_network_are_networks(code: Code) -> None:
 def test_what_cannot_be_a_network_is_refused_in_one_line(
     code: Code, name: str, settings: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(BayeswellError, match=said):
+    def make() -> None:
         given = given_code(code.spec(name))
         assert given.network is not None
         load_problem(Experiment(**{**SMALL, "model": model_record(given.network, settings)}), given)
+
+    with pytest.raises(BayeswellError, match=said):
+        make()
 
 
 @pytest.mark.parametrize(
@@ -238,7 +240,10 @@ def test_code_reaches_other_processes_by_where_it_is_and_objects_as_they_are(cod
 
 def test_objects_have_a_name_and_a_sha256_of_their_own() -> None:
     one, other = nn.Linear(3, 2), nn.Linear(3, 2)
-    names: Callable[[Any], tuple[str, str]] = lambda net: (given_network(net).name, given_network(net).sha256)
+
+    def names(net: Any) -> tuple[str, str]:
+        return given_network(net).name, given_network(net).sha256
+
     assert names(one) == names(one)
     assert names(one)[1] != names(other)[1]
     assert names(one)[0] == ":Linear"
