@@ -28,10 +28,10 @@ import torch
 
 import bayeswell as bw
 from bayeswell.experiments import DataSpec, Experiment, experiment_of, finished_result, inspect_run, inspection_of, run
-from bayeswell.experiments.loggers import CsvLog
 from bayeswell.experiments.verifying import verdicts
 from bayeswell.persistence import read_document
 from bayeswell.persistence.manifest import MANIFEST
+from bayeswell.training import CSVLogger
 from bayeswell.training.run_folder import RunFolder
 
 SMALL, FLIPS_OF_LARGE = 100_000, 20_000
@@ -64,7 +64,7 @@ def digits(**changes: Any) -> Experiment:
 
 def finished_run(folder: Path) -> Path:
     """A finished run with its inspection and a table."""
-    run(digits(), folder, checkpoint_steps=8, loggers=[CsvLog(folder / "metrics.csv")], progress=False)
+    run(digits(), folder, checkpoint_steps=8, loggers=[CSVLogger(folder / "metrics.csv")], progress=False)
     inspect_run(folder)
     return folder
 
@@ -72,7 +72,7 @@ def finished_run(folder: Path) -> Path:
 def unfinished_run(folder: Path) -> Path:
     """A run that was cut off."""
     try:
-        loggers = [CsvLog(folder / "metrics.csv"), Cut()]
+        loggers = [CSVLogger(folder / "metrics.csv"), Cut()]
         run(digits(diagnose=False), folder, checkpoint_steps=4, loggers=loggers, progress=False)
     except KeyboardInterrupt:
         return folder

@@ -37,6 +37,7 @@ LEVELS: Mapping[int, tuple[str, ...]] = {
         "nested",
         "outputs",
         "plain",
+        "processes",
         "random",
         "refusals",
         "registry",
@@ -53,13 +54,14 @@ LEVELS: Mapping[int, tuple[str, ...]] = {
     6: ("diagnostics", "integrations", "pretrained", "testing"),
     7: ("experiments", "plots", "sweeps"),
     8: ("report",),
-    9: ("cli", "sklearn"),
-    10: ("studies",),  # as do examples/ and benchmarks/, outside the package: the public face only
+    9: ("workbench",),
+    10: ("cli", "sklearn"),
+    11: ("studies",),  # as do examples/ and benchmarks/, outside the package: the public face only
 }
-FACE_LEVEL = 9.5
-"""The package's own ``__init__``: it shows the rooms up to level 9, and only level 10 looks at it."""
+FACE_LEVEL = 10.5
+"""The package's own ``__init__``: it shows the rooms up to level 10, and only level 11 looks at it."""
 
-LAB = frozenset({"cli", "datasets", "diagnostics", "experiments", "plots", "report", "studies", "sweeps"})
+LAB = frozenset({"cli", "datasets", "diagnostics", "experiments", "plots", "report", "studies", "sweeps", "workbench"})
 """The rooms that need ``bayeswell[lab]``, or stand on one that does. All others are the core, and so is ``__main__``,
 the door of ``cli``: it says what is missing."""
 
@@ -76,6 +78,7 @@ OTHER_LIBRARIES: Mapping[str, frozenset[str]] = {
     "report": frozenset({"jinja2", "markupsafe"}),
     "sklearn": frozenset({"sklearn"}),
     "sweeps": frozenset({"optuna", "sqlalchemy"}),
+    "workbench": frozenset({"pandas"}),
     "training": frozenset({"rich"}),  # a better progress bar where it is installed; without it there is a plain one
 }
 """What a room may import besides."""

@@ -15,6 +15,7 @@ from .errors import (
     VerdictWarning,
 )
 from .estimators import ESTIMATORS, Flipout, LocalReparameterization, VariationalLaplace, WeightSampling
+from .experiments.loggers import TensorBoardLogger
 from .gradients import Sharpness
 from .lifting import BayesianModule, Description, Saved, bayesian, save, save_adapter
 from .likelihoods import (
@@ -44,6 +45,7 @@ from .schedules import KL_WEIGHTS, Geometric, LinearAnneal, Uniform
 from .tables import Preparation
 from .training import (
     Callback,
+    CSVLogger,
     Devices,
     EpochRecord,
     Interrupted,
@@ -58,6 +60,7 @@ from .training import (
 )
 from .types import Calibration, Progress, Terms
 from .version import __version__
+from .workbench import compare, lr_range, sweep
 
 __all__ = [
     "AVERAGING",
@@ -79,6 +82,7 @@ __all__ = [
     "BayeswellError",
     "BayeswellWarning",
     "Bernoulli",
+    "CSVLogger",
     "Calibration",
     "Callback",
     "Categorical",
@@ -134,6 +138,7 @@ __all__ = [
     "SettingError",
     "Sharpness",
     "StudentT",
+    "TensorBoardLogger",
     "Terms",
     "TorchOptimizer",
     "TorchScheduler",
@@ -145,6 +150,7 @@ __all__ = [
     "__version__",
     "bayesian",
     "build_model",
+    "compare",
     "datasets",
     "default_model",
     "diagnostics",
@@ -153,6 +159,7 @@ __all__ = [
     "fit_member",
     "laplace",
     "load",
+    "lr_range",
     "make_generator",
     "method_names",
     "metrics",
@@ -163,6 +170,7 @@ __all__ = [
     "save",
     "save_adapter",
     "swag",
+    "sweep",
     "testing",
     "training",
     "types",

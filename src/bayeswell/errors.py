@@ -44,6 +44,10 @@ class FileError(BayeswellError, OSError):
     """A saved file is missing, cut short, altered or of another kind."""
 
 
+class NetworkNeeded(FileError):
+    """A saved model has a network of a class of one's own, which must be given: a file holds no code."""
+
+
 class BufferMismatch(BayeswellError, ValueError):
     """A tensor is not what a compiled formula would read or write: another length, dtype, device or order in memory."""
 

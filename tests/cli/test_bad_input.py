@@ -24,7 +24,7 @@ CASES = [
     ("train --set posterior=normall --out new", "unknown posterior 'normall'"),
     ("train --data-set splt=3 --out new", "did you mean 'split'"),
     ("train --model cnn --model-set widht=3 --out new", "did you mean 'width'"),
-    ("train --model-set width=3 --out new", "say which model"),
+    ("train --model-set widht=3 --out new", "did you mean 'width'"),
     ("train --config nothing.toml --out new", "nothing.toml"),
     ("train --config key.toml --out new", "unknown key 'epoch'; did you mean 'epochs'"),
     ("train --config syntax.toml --out new", "line 1"),

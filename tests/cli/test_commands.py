@@ -205,7 +205,7 @@ def test_a_method_with_a_fault_does_not_stop_the_others(
             raise RuntimeError("no kernel image")
         return run(experiment, *arguments, **options)
 
-    monkeypatch.setattr("bayeswell.experiments.comparing.run", broken)
+    monkeypatch.setattr("bayeswell.experiments.side_by_side.run", broken)
     said = bayeswell("compare", "-m", "map,deep-ensemble", *SMALL, "--out", tmp_path / "out", "-q", "--no-report")
     assert said.code == 1
     assert "bayeswell: map-seed0: RuntimeError: no kernel image" in said.err

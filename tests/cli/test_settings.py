@@ -32,11 +32,13 @@ SAID: Mapping[str, tuple[list[str], Any]] = {
     "data": (["--data", "wine", "--data-set", "split=3"], {"name": "wine", "split": 3}),
     "model": (["--model", "mlp", "--model-set", "hidden=[7,9]"], {"name": "mlp", "hidden": [7, 9]}),
     "likelihood": (["--likelihood", "gaussian", "--likelihood-set", "std=2"], {"name": "gaussian", "std": 2}),
+    "where": (["--where", "dense1,head*"], ["dense1", "head*"]),
     "epochs": (["--epochs", "7"], 7),
     "batch_size": (["--batch-size", "33"], 33),
     "seed": (["--seed", "5"], 5),
     "validation": (["--validation", "120"], 120),
     "validation_rule": (["--validation-rule", "last"], "last"),
+    "fold": (["--fold", "2/5"], "2/5"),
     "early_stopping": (["--validation", "0.2", "--early-stopping", "3"], 3),
     "early_stopping_metric": (["--early-stopping-metric", "brier"], "brier"),
     "standardise": (["--raw"], False),
@@ -79,7 +81,11 @@ def test_a_setting_means_the_same_wherever_it_is_said(
 
 @pytest.mark.parametrize(
     ("name", "elsewhere"),
-    [("train", {}), ("compare", {"method", "seed", "devices"}), ("sweep", {"devices", "ood", "diagnose", "workers"})],
+    [
+        ("train", {}),
+        ("compare", {"method", "seed", "devices", "fold", "workers"}),
+        ("sweep", {"devices", "ood", "diagnose", "fold", "workers"}),
+    ],
 )
 def test_commands_that_train_have_an_option_for_each_setting(
     name: str, elsewhere: set[str], bayeswell: Any, monkeypatch: pytest.MonkeyPatch

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bayeswell.errors import SettingError
-from bayeswell.experiments import Experiment, TensorBoardLog, run
+from bayeswell.experiments import Experiment, TensorBoardLogger, run
 from bayeswell.persistence import read_lines
 
 
@@ -34,7 +34,7 @@ def test_tensorboard_gets_what_the_log_gets(tmp_path: Path, small: Experiment, m
     monkeypatch.setitem(sys.modules, "tensorboard", types.ModuleType("tensorboard"))
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", stand_in)
     chosen = small.changed({"method": {"name": "deep-ensemble", "members": 2}, "validation": 0.2})
-    run(chosen, tmp_path / "run", loggers=[TensorBoardLog(tmp_path / "events")])
+    run(chosen, tmp_path / "run", loggers=[TensorBoardLogger(tmp_path / "events")])
     expected = [
         (str(tmp_path / "events" / f"member{line['member']}"), name.replace(".", "/"), value, line["step"])
         for line in read_lines(tmp_path / "run" / "metrics.jsonl")
@@ -49,4 +49,4 @@ def test_tensorboard_gets_what_the_log_gets(tmp_path: Path, small: Experiment, m
 def test_without_tensorboard_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(SettingError, match=r"pip install 'bayeswell\[tensorboard\]'"):
-        TensorBoardLog(tmp_path)
+        TensorBoardLogger(tmp_path)

@@ -12,7 +12,6 @@ import torch
 import bayeswell as bw
 from bayeswell.errors import BayeswellError, DataError, FileError, SettingError
 from bayeswell.experiments import (
-    CsvLog,
     Experiment,
     RunFailed,
     evaluate,
@@ -22,7 +21,7 @@ from bayeswell.experiments import (
     run,
 )
 from bayeswell.persistence import read_document
-from bayeswell.training import Callback, Run, run_folder
+from bayeswell.training import Callback, CSVLogger, Run, run_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.errors.BayeswellWarning")
 
@@ -78,14 +77,14 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(
 ) -> None:
     chosen = small.changed(changes)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    run(chosen, whole, loggers=[CsvLog(whole / "metrics.csv")])
+    run(chosen, whole, loggers=[CSVLogger(whole / "metrics.csv")])
     with pytest.raises(KeyboardInterrupt):
-        run(chosen, broken, checkpoint_steps=2, loggers=[CsvLog(broken / "metrics.csv"), cut])
+        run(chosen, broken, checkpoint_steps=2, loggers=[CSVLogger(broken / "metrics.csv"), cut])
     assert finished_result(broken) is None
     with pytest.raises(FileError, match="not finished"):
         evaluate(broken)
     # Without the logger that cut it off: how many look on may change.
-    record = resume_run(broken, loggers=[CsvLog(broken / "metrics.csv")])
+    record = resume_run(broken, loggers=[CSVLogger(broken / "metrics.csv")])
     assert record["time"]["resumed"]
     assert result_of(broken) == result_of(whole)
     for name in ("metrics.jsonl", "metrics.csv"):

@@ -66,7 +66,7 @@ def odd_records(run: Path) -> None:
         (gone("metrics.jsonl"), "metrics.jsonl is not there"),
         (put("metrics.jsonl", "nonsense\n"), "metrics.jsonl"),
         (put("records.json", '{"spectra": 5, "snr": {"x": 1}}'), "no picture 'spectra'"),
-        (foreign, "a program of its own"),
+        (foreign, "begun by `fit` in a program"),
         (odd_image, "no picture 'examples'"),
         (odd_records, "no picture 'reliability'"),
     ],

@@ -4,35 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import BayeswellError, SettingError
 from ..experiments.schema import HOW, RUN, WHAT
 from .command import command, with_settings
-from .options import Json, Quiet, Threads, experiment_from, use_threads
+from .comparison_screen import show_comparison, show_failures, told
+from .options import Folds, Json, Quiet, Threads, Workers, experiment_from, use_threads, with_code
 from .report import WriteReport, make_page
-from .screen import SCORES, counted, new_table, one_line, plain, show, show_json
+from .screen import one_line, show_json
+
+if TYPE_CHECKING:
+    from ..experiments.given import Given
 
 HELP = """Train several methods on one problem, each with several seeds, and show one table.
 
 Every run has its folder OUT/METHOD-seedN: runs that are finished are not run again, those that were stopped go on. The
 table, with both standard errors, is also in OUT/comparison.json, and all there is to see in OUT/report.html. With map
-among the methods it ends by saying in words what the others gained over it, and at what price."""
+among the methods it ends by saying in words what the others gained over it, and at what price. With --workers several
+runs are trained at a time, each as it would be alone (give each one thread: --threads 1)."""
 EXAMPLES = (
     "[bold]Examples[/bold]",
     "  bayeswell compare --methods map,bbb,swag --data digits --ood noise --epochs 40 --seeds 3 --out runs/digits",
+    "  bayeswell compare --methods map,bbb -d table.csv -n net.py:Net --folds 5 --workers 2 --threads 1 -o runs/own",
     "  bayeswell compare --methods bbb,sgld -d wine --set temperature=1 --set sgld:lr=0.05 --out runs/wine",
 )
-EXTRA = ("methods", "seeds")
+EXTRA = ("methods", "seeds", "folds")
 """What a settings file may say of a comparison, besides what is said of an experiment."""
 _LEFT_OUT = frozenset({"entropy", "ood_entropy", "r2", "coverage_50", "coverage_95"})
 SHOWN = [(name, heading) for name, heading in SCORES if name not in _LEFT_OUT]
 
 
 @command("compare", HELP, EXAMPLES)
-@with_settings(without=("method", "seed", "devices"))
+@with_settings(
+    without=("method", "seed", "devices", "fold"),
+    workers={"option": "--data-workers", "help": "Processes of each run that read the data."},
+)
 def compare(
     *,
     methods: Annotated[
@@ -62,14 +71,24 @@ def compare(
         int | None,
         typer.Option("--seeds", "-k", min=1, help="How many seeds, from 0 on.", show_default="1", rich_help_panel=HOW),
     ] = None,
+    folds: Folds = None,
+    workers: Workers = 1,
     threads: Threads = None,
+    csv: Annotated[
+        Path | None,
+        typer.Option(
+            "--csv", metavar="FILE.csv", help="Also write the table there.", show_default="no", rich_help_panel=RUN
+        ),
+    ] = None,
     report: WriteReport = True,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Train several methods on one problem and show one table."""
     from ..experiments import compare as compared
+    from ..experiments.comparison_table import comparison_rows, write_table
 
+    given, own = with_code(given)
     _, others = experiment_from(given, EXTRA)
     names = _names(methods, others)
     count = _seeds(seeds, others)
@@ -78,24 +97,26 @@ def compare(
         for name, pairs in _settings_of(names, settings or []).items()
     }
     use_threads(threads)
-    record = compared(experiments, range(count), out, progress=False, told=None if quiet else _told)
+    folds = folds if folds is not None else others.get("folds")
+    record = compared(
+        experiments, range(count), out, folds=folds, workers=workers, progress=False, told=None if quiet else told,
+        given=own,
+    )  # fmt: skip
+    if csv is not None:
+        write_table(csv, comparison_rows(record))
     if json:
         show_json(record)
     else:
-        _show(record, out)
+        show_comparison(record, out)
     if report:
-        _report(out, quiet, json)
-    if any(row["failed"] for row in record["rows"]):
-        for row in record["rows"]:
-            for failure in row["failed"]:
-                typer.echo(f"bayeswell: {failure['run']}: {failure['error']}", err=True)
-        raise typer.Exit(1)
+        _report(out, quiet, json, own)
+    show_failures(record)
 
 
-def _report(out: Path, quiet: bool, json: bool) -> None:
+def _report(out: Path, quiet: bool, json: bool, own: Given) -> None:
     """The page; the comparison is done and stays so whatever becomes of it."""
     try:
-        page, _ = make_page([out], None, quiet=quiet, json=json)
+        page, _ = make_page([out], None, quiet=quiet, json=json, own=own)
     except BayeswellError as error:
         typer.echo(f"warning: no report: {one_line(str(error))}", err=True)
         return
@@ -134,54 +155,3 @@ def _settings_of(names: Sequence[str], settings: Sequence[str]) -> dict[str, lis
                 raise SettingError(f"--set {pair}: '{label}' is not among the methods {', '.join(names)}")
             found[label].append(own)
     return found
-
-
-def _told(name: str, state: str) -> None:
-    typer.echo(f"{name}: {state}", err=True)
-
-
-def _show(record: Mapping[str, Any], out: Path) -> None:
-    rows = record["rows"]
-    shown = [(name, heading) for name, heading in SHOWN if any(name in row["scores"] for row in rows)]
-    experiment = next(iter(record["experiments"].values()))
-    seeds = len(record["seeds"])
-    parts = ((experiment["epochs"], "epoch"), (seeds, "seed"), (experiment["draws"], "draw"))
-    title = ", ".join([experiment["data"]["name"], *(counted(*part) for part in parts)])
-    show(_table(record, shown, full=True), title, narrow=lambda: _table(record, shown, full=False))
-    typer.echo(_footnote(rows, experiment, seeds))
-    typer.echo(f"in {out}")
-
-
-def _table(record: Mapping[str, Any], shown: Sequence[tuple[str, str]], *, full: bool) -> Any:
-    """All there is; or, for a narrow terminal, without errors and passes, which are in the file."""
-    numbers = [heading for _, heading in shown] + ["std/prior", *(["passes/step", "passes"] if full else []), "seconds"]
-    table = new_table("method", *numbers, right=numbers)
-    for row in record["rows"]:
-        ratio, cost = row["scores"].get("std_ratio"), row["cost"]
-        passes = ["", ""] if cost is None else [f"{cost['per_step']:g}", f"{cost['total']:,.0f}"]
-        seconds = record["time"][row["method"]]["train_seconds"]
-        table.add_row(
-            plain(row["method"]) + (" [red](failed)[/red]" if row["failed"] else ""),
-            *(_score(row["scores"].get(name), len(record["seeds"]), full) for name, _ in shown),
-            "" if ratio is None else f"{ratio['mean']:.3f}",
-            *(passes if full else []),
-            "" if seconds is None else f"{seconds['mean']:.1f}",
-        )
-    return table
-
-
-def _score(score: Mapping[str, Any] | None, seeds: int, full: bool) -> str:
-    if score is None:
-        return ""
-    error = score["standard_error_over_seeds"] if seeds > 1 else score["standard_error_over_examples"]
-    return f"{score['mean']:.4f}" + ("" if error is None or not full else f" [dim]±{error:.4f}[/dim]")
-
-
-def _footnote(rows: Sequence[Mapping[str, Any]], experiment: Mapping[str, Any], seeds: int) -> str:
-    spread = "over seeds (over test examples: comparison.json)" if seeds > 1 else "over test examples"
-    parts = [f"± standard error {spread}; NLL in nats"]
-    if any("auroc" in row["scores"] for row in rows):
-        parts.append(f"AUROC: {experiment['ood']['name']} told apart by entropy")
-    parts.append("std/prior: mean posterior std over prior std, 0 without uncertainty")
-    parts.append("passes: forward passes of a batch, a backward pass counts as two (ordinary training: 3 a step)")
-    return "\n".join(parts)

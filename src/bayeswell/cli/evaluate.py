@@ -11,7 +11,7 @@ import typer
 from ..errors import SettingError
 from ..experiments.schema import SETTINGS
 from .command import command, with_settings
-from .options import Json, Threads, use_threads, with_choice
+from .options import Json, OwnCode, Threads, own_code_only, use_threads, with_choice
 from .screen import counted, one_line, show_json, show_scores
 
 RunFolder = Annotated[
@@ -59,7 +59,9 @@ PREDICT_EXAMPLES = (
         "settings": "A setting of the data: severity=5, test_share=1.",
     },
 )  # fmt: skip
-def evaluate(*, run: RunFolder, given: Mapping[str, Any], threads: Threads = None, json: Json = False) -> None:
+def evaluate(
+    *, run: RunFolder, given: Mapping[str, Any], model: OwnCode = None, threads: Threads = None, json: Json = False
+) -> None:
     """Measure a finished run on test data."""
     from ..experiments import evaluate as measured
 
@@ -67,7 +69,8 @@ def evaluate(*, run: RunFolder, given: Mapping[str, Any], threads: Threads = Non
     chosen: dict[str, Any] = {}
     for name in ("data", "ood"):
         chosen = with_choice(chosen, given, SETTINGS[name])
-    record = measured(run, chosen.get("data"), ood=chosen.get("ood"), **_said(given, "draws", "seed", "prediction"))
+    said = _said(given, "draws", "seed", "prediction")
+    record = measured(run, chosen.get("data"), ood=chosen.get("ood"), given=own_code_only(model), **said)
     if json:
         show_json(record)
         return
@@ -105,6 +108,7 @@ def predict(
     ] = None,
     nats: Annotated[bool, typer.Option("--nats", help="Of real targets: also entropy and its parts, in nats.")] = False,
     given: Mapping[str, Any],
+    model: OwnCode = None,
     threads: Threads = None,
     json: Json = False,
 ) -> None:
@@ -118,7 +122,8 @@ def predict(
     for option, level in (("--interval", interval), *(("--quantiles", level) for level in levels)):
         if not 0 < level < 1 and not (option == "--interval" and level == 0):
             raise SettingError(f"{option} {level:g}: it must lie between 0 and 1")
-    found, spec = predict_file(run, inputs, **_said(given, "draws", "seed", "prediction"))
+    said = _said(given, "draws", "seed", "prediction")
+    found, spec = predict_file(run, inputs, given=own_code_only(model), **said)
     shown = Shown(interval, levels, nats, given["seed"] or 0)
     files, ids = picture_files(inputs), id_cells(Path(inputs), spec)
     if out is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .command import command, with_settings
-from .options import Json, Threads, experiment_from, use_threads
+from .options import Json, Threads, experiment_from, use_threads, with_code
 from .screen import show_json
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ EXAMPLES = (
 
 
 @command("lr-range", HELP, EXAMPLES)
-@with_settings("method", "data", "model", "likelihood", "batch_size", "seed")
+@with_settings("method", "data", "model", "likelihood", "where", "batch_size", "seed")
 def lr_range(
     *,
     given: Mapping[str, Any],
@@ -48,12 +48,14 @@ def lr_range(
     from ..experiments import load_problem
     from ..training import rate_range
 
+    given, own = with_code(given)
     experiment, _ = experiment_from(given)
     use_threads(threads)
-    problem = load_problem(experiment, with_ood=False)
+    problem = load_problem(experiment, own, with_ood=False)
     found = rate_range(
         problem.net, problem.data.train, experiment.method_part, problem.likelihood,
         lowest=lowest, highest=highest, steps=steps, batch_size=experiment.batch_size, seed=experiment.seed,
+        where=experiment.where,
     )  # fmt: skip
     picture = _picture(found, plot)
     if json:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from ..errors import SettingError, require_count
 from ..experiments.schema import HOW
 from .command import command, with_settings
-from .options import Json, Quiet, experiment_from
+from .options import Json, Quiet, experiment_from, with_code
 from .sweep_screen import advice_when_stopped, keep_result, show_progress, show_sweep
-from .sweep_trial import HELD_OUT, SCORES, HeldOutScore, judgeable
-
-if TYPE_CHECKING:
-    pass
 
 HELP = """Search for good settings: train many runs, choose by what the earlier ones gave, and show the best.
 
@@ -27,6 +23,7 @@ EXAMPLES = (
     "[bold]Examples[/bold]",
     '  bayeswell sweep -d digits -m bbb --space "stepper.lr=1e-4:1e-1:log" --trials 20 --workers 2 --out sweeps/lr',
     '  bayeswell sweep -d wine -m k-tied --space "posterior.rank=1:3" --space "temperature=0.01,0.1,1" --out sweeps/k',
+    '  bayeswell sweep -d table.csv --model net.py:Net --space "model.width=16:256:log" --out sweeps/width',
     "  bayeswell sweep --join sweeps/lr",
     "",
     "[bold]Ranges[/bold]",
@@ -92,11 +89,11 @@ WorkerThreads = Annotated[
 
 @command("sweep", HELP, EXAMPLES)
 @with_settings(
-    without=("devices", "ood", "diagnose"),
+    without=("devices", "ood", "diagnose", "fold"),
     workers={"option": "--data-workers", "help": "Processes of each run that read the data."},
     validation={
         "help": "Training examples to judge by: so many, or (below 1) such a share of them.",
-        "show_default": str(HELD_OUT),
+        "show_default": "0.1",
     },
 )
 def sweep(
@@ -119,6 +116,7 @@ def sweep(
 ) -> None:
     """Search for good settings."""
     from ..sweeps import join_sweep, parse_space, run_sweep, sweep_definition
+    from ..workbench.trials import SCORES, HeldOutScore, judgeable
 
     require_count("--workers", "workers", workers)
     if threads is not None:
@@ -126,6 +124,7 @@ def sweep(
     share = threads if threads is not None else _share(workers)
     watch = None if quiet else show_progress
     shared: dict[str, Any]
+    given, own = with_code(given)
     with advice_when_stopped():
         if join is not None:
             if space or out is not None:
@@ -133,15 +132,16 @@ def sweep(
             place, shared = join, dict(sweep_definition(join).settings)
             if shared.keys() != {"experiment", "metric"}:
                 raise SettingError(f"{str(join)!r} holds the sweep of a program of its own: join it there")
-            function = HeldOutScore(**shared, threads=share)
+            function = HeldOutScore(**shared, threads=share, given=own)
+            _require_code(function)
             result = join_sweep(function, place, workers=workers, watch=watch)
         else:
             if out is None:
                 raise SettingError("where to? --out FOLDER (or --join FOLDER to help with a sweep)")
             place, ranges = out, parse_space(space or [])
-            experiment = judgeable(experiment_from(given)[0], metric, ranges)
+            experiment = judgeable(experiment_from(given)[0], metric, ranges, own)
             shared = {"experiment": experiment.as_json(), "metric": metric}
-            function = HeldOutScore(**shared, threads=share)
+            function = HeldOutScore(**shared, threads=share, given=own)
             result = run_sweep(
                 function, ranges, place,
                 trials=trials, sampler=sampler, seed=sampler_seed, direction=SCORES[metric], workers=workers,
@@ -152,6 +152,18 @@ def sweep(
     show_sweep(result, metric=function.metric, place=place, json=json)
     if best is None:
         raise typer.Exit(1)
+
+
+def _require_code(function: Any) -> None:
+    """A sweep of a network of one's own needs its code again, the same as before."""
+    from ..experiments import Experiment
+    from ..experiments.given import code_needed, needs_code
+
+    begun = Experiment.from_json(function.experiment)
+    if needs_code(begun.model) and function.given.network is None:
+        raise SettingError(f"the network {code_needed(begun.model)}")
+    if function.given.named_in(begun) != begun:
+        raise SettingError("--model: the code is not that which the sweep was begun with; begin another sweep")
 
 
 def _share(workers: int) -> int | None:

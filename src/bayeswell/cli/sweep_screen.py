@@ -30,6 +30,8 @@ def advice_when_stopped() -> Iterator[None]:
 
 def show_progress(result: SweepResult) -> None:
     """How it stands, in one line."""
+    from ..sweeps.results import settings_in_words
+
     best = result.best
     failed = result.count("failed")
     parts = [f"{result.count('complete') + failed} of {result.wanted} trials"]
@@ -38,15 +40,6 @@ def show_progress(result: SweepResult) -> None:
     if best is not None:
         parts.append(f"best {best.value:.5g} (trial {best.number}: {settings_in_words(best.settings)})")
     typer.echo(", ".join(parts), err=True)
-
-
-def settings_in_words(settings: Mapping[str, Any]) -> str:
-    """As they are written."""
-    return " ".join(f"{name}={_number(value)}" for name, value in settings.items())
-
-
-def _number(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def keep_result(result: SweepResult, best: Mapping[str, Any] | None, *, metric: str, place: Path) -> None:
@@ -62,6 +55,8 @@ def keep_result(result: SweepResult, best: Mapping[str, Any] | None, *, metric: 
 
 def show_sweep(result: SweepResult, *, metric: str, place: Path, json: bool) -> None:
     """The best trials, and those that failed."""
+    from ..sweeps.results import in_words, settings_in_words
+
     if json:
         show_json({"sweep": str(place), "metric": metric, **result.record()})
         return
@@ -70,7 +65,7 @@ def show_sweep(result: SweepResult, *, metric: str, place: Path, json: bool) -> 
     numbers = ["trial", metric, *names, "seconds"]
     table = new_table(*numbers, right=numbers)
     for trial in best:
-        cells = [_number(trial.settings[name]) for name in names]
+        cells = [in_words(trial.settings[name]) for name in names]
         table.add_row(str(trial.number), f"{trial.value:.5g}", *map(plain, cells), f"{trial.seconds:.1f}")
     failed = [trial for trial in result.trials if trial.state == "failed"]
     complete = result.count("complete")

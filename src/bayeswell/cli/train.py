@@ -11,7 +11,20 @@ import typer
 from ..errors import SettingError
 from ..experiments.schema import RUN
 from .command import command, with_settings
-from .options import CheckpointSteps, Force, Json, Quiet, Threads, experiment_from, use_threads
+from .comparison_screen import show_comparison, show_failures, told
+from .options import (
+    CheckpointSteps,
+    Folds,
+    Force,
+    Json,
+    OwnCode,
+    Quiet,
+    Threads,
+    experiment_from,
+    own_code_only,
+    use_threads,
+    with_code,
+)
 from .screen import show_json, show_result
 
 TRAIN_HELP = """Train one network by one method, measure it on the test set, and keep everything in a folder.
@@ -25,6 +38,8 @@ TRAIN_EXAMPLES = (
     "  bayeswell train -d mnist -m bbb -n lenet5 -e 10 --set temperature=1 --set lr=0.001 --out runs/mnist",
     "  bayeswell train -d cifar10 -n resnet18 --model-set width=8 --augment --validation 5000 --early-stopping 5",
     "  bayeswell train -d table.csv --data-set target=price -m swag --out runs/price",
+    "  bayeswell train -d table.csv --model net.py:Net --model-set width=64 --out runs/own",
+    "  bayeswell train -d wine -m bbb --folds 5 --out runs/folds",
     "  bayeswell train --config settings.toml --seed 1",
     "",
     "[bold]A settings file[/bold] has the long options as keys, and a table for each thing with a name and settings:",
@@ -38,11 +53,12 @@ TRAIN_EXAMPLES = (
 RESUME_HELP = """Go on with a run that was stopped, exactly as if it had never been, from its folder alone.
 
 A finished run is left as it is, and its result is shown; with [bold]--epochs[/bold] it goes on until it has had as
-many."""
+many. A network that is your own code is given again: nothing in a folder is ever run."""
 RESUME_EXAMPLES = (
     "[bold]Examples[/bold]",
     "  bayeswell resume runs/mnist",
     "  bayeswell resume runs/mnist --epochs 40",
+    "  bayeswell resume runs/own --model net.py:Net",
 )
 
 Csv = Annotated[bool, typer.Option("--csv", help="Also write metrics.csv.", rich_help_panel=RUN)]
@@ -78,6 +94,7 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run that may be there.", rich_help_panel=RUN)
     ] = False,
+    folds: Folds = None,
     force: Force = False,
     checkpoint_steps: CheckpointSteps = None,
     csv: Csv = False,
@@ -86,14 +103,27 @@ def train(
     json: Json = False,
 ) -> None:
     """Train one network by one method."""
-    from ..experiments import run
+    from ..experiments import compare, run
 
+    given, own = with_code(given)
     experiment, said = experiment_from(given, PLACE)
-    place = _place(experiment.name, said, out, root, name)
+    place = _place(experiment.name if folds is None else f"{experiment.name}-{folds}folds", said, out, root, name)
     use_threads(threads)
+    if folds is not None:
+        for option, used in (("--force", force), ("--csv", csv), ("--tensorboard", tensorboard)):
+            if used:
+                raise SettingError(f"{option} is for one run; with --folds there are {folds}")
+        label = experiment.method_part.name
+        table = compare(
+            {label: experiment}, [experiment.seed], place, folds=folds, progress=not quiet, given=own,
+            told=None if quiet else told, checkpoint_steps=checkpoint_steps,
+        )  # fmt: skip
+        show_json(table) if json else show_comparison(table, place)
+        show_failures(table)
+        return
     record = run(
         experiment, place, resume=resume, force=force, checkpoint_steps=checkpoint_steps,
-        loggers=_loggers(place, csv, tensorboard), progress=not quiet,
+        loggers=_loggers(place, csv, tensorboard), progress=not quiet, given=own,
     )  # fmt: skip
     _show(record, place, json)
 
@@ -105,6 +135,7 @@ def resume(
         int | None,
         typer.Option("--epochs", "-e", help="Train on to so many epochs in all.", show_default="as it was begun"),
     ] = None,
+    model: OwnCode = None,
     force: Force = False,
     checkpoint_steps: CheckpointSteps = None,
     threads: Threads = None,
@@ -118,16 +149,19 @@ def resume(
     from ..experiments.paths import run_config
     from ..training.identity import threads_of
 
-    begun = experiment_of(run)  # first of all: is there a run?
-    done = finished_result(run) if epochs in (None, begun.epochs) else None
+    done = finished_result(run) if run_config(run) and epochs is None else None  # first of all: is there a run?
+    if done is None:
+        begun = experiment_of(run)
+        done = finished_result(run) if epochs == begun.epochs else None
     if done is not None:
         if not json:
             typer.echo(f"the run in {run} is finished; there is nothing left to do")
         _show(done, run, json)
         return
+    own = own_code_only(model)
     use_threads(threads or threads_of(run_config(run)))
     record = resume_run(
-        run, epochs=epochs, force=force, checkpoint_steps=checkpoint_steps,
+        run, epochs=epochs, given=own, force=force, checkpoint_steps=checkpoint_steps,
         loggers=_loggers(run, csv, tensorboard), progress=not quiet,
     )  # fmt: skip
     _show(record, run, json)
@@ -150,10 +184,11 @@ def _place(own: str, said: Mapping[str, Any], out: Path | None, root: Path | Non
 
 
 def _loggers(place: Path, csv: bool, tensorboard: bool) -> list[Any]:
-    from ..experiments import CsvLog, TensorBoardLog
+    from ..experiments import TensorBoardLogger
+    from ..training import CSVLogger
 
-    chosen: list[Any] = [CsvLog(place / "metrics.csv")] if csv else []
-    return [*chosen, TensorBoardLog(place / "tensorboard")] if tensorboard else chosen
+    chosen: list[Any] = [CSVLogger(place / "metrics.csv")] if csv else []
+    return [*chosen, TensorBoardLogger(place / "tensorboard")] if tensorboard else chosen
 
 
 def _show(record: dict[str, Any], place: Path, json: bool) -> None:

@@ -9,10 +9,11 @@ from .evaluating import evaluate as evaluate
 from .evaluating import load_model as load_model
 from .experiment import Experiment as Experiment
 from .experiment import experiment_of as experiment_of
+from .given import Given as Given
+from .given import given_code as given_code
 from .inspection import inspect_run as inspect_run
 from .inspection import inspection_of as inspection_of
-from .loggers import CsvLog as CsvLog
-from .loggers import TensorBoardLog as TensorBoardLog
+from .loggers import TensorBoardLogger as TensorBoardLogger
 from .paths import path_of as path_of
 from .paths import place_in as place_in
 from .predicting import predict_file as predict_file

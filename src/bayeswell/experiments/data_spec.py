@@ -17,12 +17,13 @@ from ..errors import DataError, FileError
 from ..persistence import write_document
 from ..tables import Columns
 from ..training import RunFolder
+from ..training.finishing import CARD, CARD_FORMAT, data_card
 from .experiment import Experiment
+from .given import needs_code
 
 T = TypeVar("T")
 
-NAME = "data.json"
-_FORMAT = 1
+NAME, _FORMAT = CARD, CARD_FORMAT
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class DataSpec:
     @classmethod
     def of(cls, data: Data, experiment: Experiment) -> DataSpec:
         """The spec of loaded data."""
-        part = find_data(experiment.data)
+        part = None if needs_code(experiment.data) else find_data(experiment.data)
         return cls(
             data.name, data.input_shape, data.outputs, data.class_names, data.vocabulary, data.scaling, data.columns,
             data.target_name, part.delimiter if isinstance(part, Csv) else ",", data.raw_scale,
@@ -78,7 +79,7 @@ class DataSpec:
         """Into the folder of a run."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         lists = {name: list(value) for name, value in values.items() if isinstance(value, tuple)}
-        write_document(folder / NAME, {"format": _FORMAT, **values, **lists, **self._learned()})
+        write_document(folder / NAME, data_card(**{**values, **lists, **self._learned()}))
 
     def _learned(self) -> dict[str, Any]:
         return {"scaling": self.scaling.as_json(), "table": None if self.table is None else self.table.as_json()}

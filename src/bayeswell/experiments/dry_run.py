@@ -14,10 +14,11 @@ from ..methods import assemble
 from ..random import make_generator
 from ..training import batch_count
 from .experiment import Experiment
+from .given import NOTHING, Given
 from .problem import Problem, load_problem
 
 
-def dry_run(experiments: Mapping[str, Experiment]) -> None:
+def dry_run(experiments: Mapping[str, Experiment], given: Given = NOTHING) -> None:
     """Build all that each experiment would train, and let it go again; the first that is refused is named.
 
     Data and network are loaded once for experiments that differ in their method alone. Warnings wait for the run.
@@ -27,7 +28,7 @@ def dry_run(experiments: Mapping[str, Experiment]) -> None:
         others = {name: value for name, value in experiment.as_json().items() if name != "method"}
         key = json.dumps(others, sort_keys=True)
         if key not in problems:
-            problems = {key: load_problem(experiment)}  # one at a time: data may be large
+            problems = {key: load_problem(experiment, given)}  # one at a time: data may be large
         try:
             _assemble(experiment, problems[key])
         except BayeswellError as error:
@@ -42,5 +43,5 @@ def _assemble(experiment: Experiment, problem: Problem) -> None:
         assemble(
             experiment.method_part, copy.deepcopy(problem.net), problem.likelihood, dataset_size=examples,
             batches=batch_count(examples, experiment.batch_size_of(examples)), epochs=experiment.epochs,
-            generator=make_generator(0),
+            where=experiment.where, generator=make_generator(0),
         )  # fmt: skip

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..datasets import Data, find_data, load_data, load_inputs
 from ..datasets.load import as_real, numbers_of
-from ..errors import DataError, FileError, SettingError, nearest, require_count
+from ..errors import DataError, FileError, NetworkNeeded, SettingError, nearest, require_count
 from ..persistence.folders import refuse_link_out
 from ..persistence.manifest import MANIFEST
 from ..predictive import ClassPrediction
 from ..predictive.predictor import Predictor, load
 from ..tables import Table
-from ..training.run_folder import CONFIG, MODEL
+from ..training.run_folder import CONFIG, MODEL, RunFolder
 from .config_parsing import as_data_choice
 from .data_spec import NAME, DataSpec
-from .experiment import experiment_of
+from .experiment import BY_THE_DATA, BegunInPython, experiment_of
+from .given import NOTHING, Given, code_needed
 from .paths import path_of
-from .problem import data_of, load_ood
+from .problem import channels_of, data_of, load_ood
 from .scores import BATCH, as_json, evaluation_of, ood_scores
 
 
@@ -63,6 +64,7 @@ def evaluate(
     ood: Any = None,
     seed: int = 0,
     prediction: str | None = None,
+    given: Given = NOTHING,
 ) -> dict[str, Any]:
     """Measure a run (or a model that ``Result.save`` wrote) on the test part of data: its own, or others.
 
@@ -73,44 +75,93 @@ def evaluate(
     """
     require_count("evaluate", "draws", draws)
     folder = path_of(path)
-    predictor = load_model(folder)
+    predictor = load_model(folder, given)
     if not (folder / CONFIG).exists():
         if data is None:
             raise SettingError(f"{str(folder)!r} is a model without a run: say which data to measure it on")
         chosen = load_data(as_data_choice("data", data))
     else:
-        chosen = _data_of_run(folder, data)
+        chosen = _data_of_run(folder, data, given)
     ood_inputs = load_ood(None if ood is None else as_data_choice("ood", ood), chosen, seed)
     scores = scores_of(predictor, chosen, ood_inputs, draws=draws, seed=seed, prediction=prediction)
     said = {} if predictor.calibration is None else {"calibration": str(predictor.calibration)}
     return {"run": folder.name, "data": chosen.name, "examples": len(chosen.test[1]), **scores, **said}
 
 
-def load_model(path: str | os.PathLike[str]) -> Predictor:
-    """The model of a finished run, or a model folder itself."""
+def load_model(path: str | os.PathLike[str], given: Given = NOTHING) -> Predictor:
+    """The model of a finished run, or a model folder itself; a network of one's own that no file holds is ``given``."""
     folder = path_of(path)
     if not folder.is_dir():
         raise FileError(f"{str(folder)!r}: there is no such folder")
     if not (folder / CONFIG).exists():
         if not (folder / MANIFEST).exists():
             raise FileError(f"{str(folder)!r} holds neither a run nor a model")
-        return load(folder)
+        return _loaded(folder, None, given, lambda: given.net(None, seed=0, input_shape=(), outputs=0))
     if not (folder / MODEL).is_dir() or not (folder / NAME).is_file():
-        raise FileError(f"the run in {str(folder)!r} is not finished; `bayeswell resume {folder}` goes on with it")
+        raise FileError(f"the run in {str(folder)!r} is not finished; {_how_to_go_on(folder)}")
     refuse_link_out(folder / MODEL)
-    return load(folder / MODEL)
+    spec = DataSpec.read(folder)
+    model, outputs = _network_of(folder, spec)
+    return _loaded(
+        folder / MODEL, model, given,
+        lambda: given.net(model, seed=0, input_shape=spec.input_shape, outputs=outputs),
+    )  # fmt: skip
 
 
-def _data_of_run(folder: Path, choice: Any) -> Data:
-    experiment = experiment_of(folder)
-    assert isinstance(experiment.data, Mapping)
+def _loaded(folder: Path, model: Any, given: Given, build: Callable[[], nn.Module]) -> Predictor:
+    given.warn_of_change(model)
+    try:
+        found = load(folder, None if given.network is None else build())
+        # The card of a run's data says what is done to them; a model alone does it itself.
+        return found if folder.name != MODEL else replace(found, preparation=None)
+    except NetworkNeeded as error:
+        raise FileError(str(error) if model is None else f"the network {code_needed(model)}") from error
+
+
+def _network_of(folder: Path, spec: DataSpec) -> tuple[Any, int]:
+    """What the run says of its network, and how many numbers that gives."""
+    try:
+        experiment = experiment_of(folder)
+    except BegunInPython:
+        return {"name": f":{(RunFolder(folder).result() or {}).get('model', 'Net')}"}, spec.outputs
+    usual = "gaussian" if spec.class_names is None else "categorical"
+    chosen = experiment.likelihood
+    likelihood = usual if not isinstance(chosen, Mapping) or chosen["name"] == BY_THE_DATA else dict(chosen)
+    return experiment.model, channels_of(likelihood, spec)
+
+
+def _how_to_go_on(folder: Path) -> str:
+    try:
+        experiment_of(folder)
+    except BegunInPython:
+        return "run the program that began it again, with fit(..., folder=..., resume=True)"
+    return f"`bayeswell resume {folder}` goes on with it"
+
+
+def _data_of_run(folder: Path, choice: Any, given: Given) -> Data:
     other = None if choice is None else as_data_choice("data", choice)
     if other is not None and find_data(other).name != "corrupted":
-        return _other_data(other, experiment.data, DataSpec.read(folder))
-    own = data_of(experiment)
+        return _other_data(other, _own_choice(folder), DataSpec.read(folder))
+    try:
+        own = data_of(experiment_of(folder), given)
+    except BegunInPython as error:
+        raise SettingError(
+            f"the data of the run in {str(folder)!r} were objects of a program and are not in the folder: say which "
+            "file to measure it on (--data held_out.csv --data-set test_share=1)"
+        ) from error
     if other is None:
         return own
     return replace(own, name=str(other.get("corruption", "corrupted")), test=(load_inputs(other, own), own.test[1]))
+
+
+def _own_choice(folder: Path) -> Mapping[str, Any]:
+    """What the run says of its own data; of a program's, nothing."""
+    try:
+        choice = experiment_of(folder).data
+    except BegunInPython:
+        choice = {"name": ":data"}
+    assert isinstance(choice, Mapping)
+    return choice
 
 
 def _other_data(other: Mapping[str, Any], own: Mapping[str, Any], spec: DataSpec) -> Data:
@@ -169,6 +220,8 @@ def _known_of(other: Mapping[str, Any], own: Mapping[str, Any], spec: DataSpec) 
 
 def _places(name: str, found: Sequence[str], known: Sequence[str]) -> Tensor:
     """For each class of other data, which one of the run's it is."""
+    if not any(each in known for each in found) and all(each.isdigit() and int(each) < len(known) for each in found):
+        return torch.tensor([int(each) for each in found])  # labels as numbers, for classes that have names
     for each in found:
         if each not in known:
             raise DataError(f"'{name}' has a class '{each}' that the run does not know; {nearest(each, known)}")

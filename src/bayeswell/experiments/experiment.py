@@ -18,8 +18,13 @@ from ..plain import plain
 from ..training import Devices, KeepBest, usual_batch_size
 from ..training.as_given import require_nothing_to_train
 from .config_parsing import as_choice, as_data_choice, build_method, lr_to_stepper, merged, nested
+from .given import needs_code
+from .network_code import shown_name
 from .paths import run_config
 from .schema import SETTINGS, RunSettings
+
+BY_THE_DATA = "auto"
+"""The name of a model or likelihood of which only settings are given: the data decide which one it is."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,8 @@ class Experiment(RunSettings):
                 value = lr_to_stepper(value) if name == "method" else value
             elif name == "validation" and value is not None and value >= 1:
                 value = int(value)  # so many examples; a share stays what it is
+            elif name == "where":
+                value = _where(value)
             object.__setattr__(self, name, value)
         self._require_parts()
 
@@ -55,10 +62,10 @@ class Experiment(RunSettings):
             if self.epochs == 0:
                 require_nothing_to_train(resolve(method))
             for registry, choice in ((MODELS, self.model), (LIKELIHOODS, self.likelihood)):
-                if choice is not None:
+                if choice is not None and not (_by_the_data(choice) or needs_code(choice)):
                     registry.resolve(choice)
             for data in (self.data, self.ood):
-                if data is not None:
+                if data is not None and not needs_code(data):
                     find_data(data)
         except TypeError as error:
             raise SettingError(f"a setting has a value of the wrong kind: {error}") from error
@@ -102,9 +109,10 @@ class Experiment(RunSettings):
         """A name for the run that says what it is."""
         assert isinstance(self.data, Mapping)
         assert isinstance(self.method, Mapping)
-        data = str(self.data.get("path") or self.data.get("set") or self.data["name"]).replace("\\", "/")
+        data = shown_name(str(self.data.get("path") or self.data.get("set") or self.data["name"])).replace("\\", "/")
         stem = data.rsplit("/", 1)[-1].rsplit(".", 1)[0]
-        return slug(f"{stem}-{self.method['name']}-seed{self.seed}")
+        fold = "" if self.fold is None else f"-fold{self.fold.split('/')[0]}"
+        return slug(f"{stem}-{self.method['name']}-seed{self.seed}{fold}")
 
     def as_json(self) -> dict[str, Any]:
         """Plain data from which ``from_json`` makes the same experiment."""
@@ -126,16 +134,33 @@ class Experiment(RunSettings):
         return Experiment.from_json(record)
 
 
+class BegunInPython(SettingError):
+    """A run that `fit(folder=...)` has left: its data were objects of a program."""
+
+
 def experiment_of(path: str | os.PathLike[str]) -> Experiment:
     """The experiment that the run in a folder was begun with."""
     problem = run_config(path).get("problem")
     record = problem.get("experiment") if isinstance(problem, Mapping) else None
     if not isinstance(record, Mapping):
-        raise SettingError(
-            f"{os.fspath(path)!r} holds a run of a program of its own: only that program can make its network and data "
-            "again"
+        raise BegunInPython(
+            f"the run in {os.fspath(path)!r} was begun by `fit` in a program, and its data are not in the folder: run "
+            "that program again, with fit(..., folder=..., resume=True)"
         )
     return Experiment.from_json(record)
+
+
+def _by_the_data(choice: Any) -> bool:
+    """Whether the data decide which one it is, and only settings were given."""
+    return isinstance(choice, Mapping) and choice.get("name") == BY_THE_DATA
+
+
+def _where(value: Any) -> Any:
+    """A word, or a list of names of layers, which a text holds with commas between them."""
+    names = [one.strip() for one in value.split(",")] if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(one, str) and one for one in names):
+        raise SettingError(f"where = {value!r}; 'all', 'last_layer', or names of layers: 'fc*,head'")
+    return names[0] if len(names) == 1 else list(names)
 
 
 def slug(text: str) -> str:

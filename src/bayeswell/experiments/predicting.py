@@ -24,6 +24,7 @@ from ..predictive.frames import class_columns, real_columns
 from ..training.run_folder import CONFIG
 from .data_spec import DataSpec
 from .evaluating import load_model
+from .given import NOTHING, Given
 from .paths import path_of
 from .scores import BATCH, in_raw_units
 from .table_inputs import table_inputs
@@ -39,6 +40,7 @@ def predict_file(
     draws: int = 100,
     seed: int = 0,
     prediction: str | None = None,
+    given: Given = NOTHING,
 ) -> tuple[ClassPrediction | RealPrediction, DataSpec]:
     """The prediction of a finished run for the inputs in a csv or npz file or in pictures, in the units of raw data.
 
@@ -46,7 +48,7 @@ def predict_file(
     """
     require_count("predict", "draws", draws)
     folder = path_of(run)
-    predictor = load_model(folder)
+    predictor = load_model(folder, given)
     if not (folder / CONFIG).exists():
         raise SettingError(f"{str(folder)!r} is a model without a run: it does not say how inputs are scaled")
     spec = DataSpec.read(folder)
@@ -185,8 +187,11 @@ def write_predictions(
     """
     try:
         with open(path, "w", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\
-").writerows(prediction_rows(prediction, spec, files, shown, ids))
+            csv.writer(
+                file,
+                lineterminator="\
+",
+            ).writerows(prediction_rows(prediction, spec, files, shown, ids))
     except (OSError, ValueError) as error:
         raise FileError(f"cannot write {os.fspath(path)!r}: {getattr(error, 'strerror', None) or error}") from error
 

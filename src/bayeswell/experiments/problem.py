@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from ..datasets import Augmentation, Data, load_data, load_inputs
+from ..datasets import Augmentation, Data, find_data, load_data, load_inputs
+from ..datasets.data import DataPart
 from ..errors import DataError, SettingError, nearest
 from ..likelihoods import LIKELIHOODS
 from ..models import build_model, default_model
 from ..random import derive_seed
 from ..training import WorkerBatches
-from .experiment import Experiment
+from .experiment import BY_THE_DATA, Experiment
+from .folds import folded
+from .given import NOTHING, Given, needs_code
+from .network_code import shown_name
 from .scores import score_names
 
 
@@ -35,37 +39,68 @@ class Problem:
         return sum(parameter.numel() for parameter in self.net.parameters())
 
 
-def load_problem(experiment: Experiment, *, with_ood: bool = True) -> Problem:
-    """Load the data and build the network; weights start as the seed says."""
-    data = data_of(experiment)
+def load_problem(experiment: Experiment, given: Given = NOTHING, *, with_ood: bool = True) -> Problem:
+    """Load the data and build the network, or take those that are given; weights start as the seed says."""
+    data = data_of(experiment, given)
     _require_metric(experiment, data)
-    likelihood = data.likelihood if experiment.likelihood is None else _choice(experiment.likelihood)
+    likelihood = data.likelihood if experiment.likelihood is None else _named(experiment.likelihood, data.likelihood)
     if experiment.augment is not None and len(data.input_shape) != 3:
         raise DataError(f"augment: '{data.name}' has inputs of shape {data.input_shape}; only images are augmented")
-    model = (
-        {"name": default_model(data.input_shape, data.vocabulary)}
-        if experiment.model is None
-        else _choice(experiment.model)
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(experiment.seed, "network"))
-        net = build_model(model, data.input_shape, _channels(likelihood, data), vocabulary=data.vocabulary)
+    channels = channels_of(likelihood, data)
+    if needs_code(experiment.model):
+        model = _choice(experiment.model)
+        net = given.net(model, seed=experiment.seed, input_shape=data.input_shape, outputs=channels)
+        model = {**model, "name": shown_name(model["name"])}
+    else:
+        model = _named(experiment.model or BY_THE_DATA, default_model(data.input_shape, data.vocabulary))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive_seed(experiment.seed, "network"))
+            net = build_model(model, data.input_shape, channels, vocabulary=data.vocabulary)
     ood = load_ood(experiment.ood, data, experiment.seed) if with_ood else None
     return Problem(data, net, model, likelihood, ood)
 
 
-def data_of(experiment: Experiment) -> Data:
-    """The data of an experiment, split and scaled as it says."""
+def data_of(experiment: Experiment, given: Given = NOTHING) -> Data:
+    """The data of an experiment, split and scaled as it says; those of a program must be given."""
+    if needs_code(experiment.data):
+        if given.data is None:
+            raise SettingError(
+                f"the data '{shown_name(_choice(experiment.data)['name'])}' are objects of a program and are not kept "
+                "with the run: give them again in Python, or measure on a file with --data"
+            )
+        part: DataPart = given.data
+    else:
+        part = find_data(_choice(experiment.data))
     return load_data(
-        _choice(experiment.data), validation=experiment.validation, validation_rule=experiment.validation_rule,
+        folded(part, experiment.fold), validation=experiment.validation, validation_rule=experiment.validation_rule,
         seed=experiment.seed, standardise=experiment.standardise,
     )  # fmt: skip
 
 
-def _channels(likelihood: Any, data: Data) -> int:
-    """How many numbers the network gives: with noise of its own for each input a mean and a log_std for each target."""
-    doubled = getattr(LIKELIHOODS.resolve(likelihood), "noise", None) == "per_input"
-    return 2 * data.outputs if doubled else data.outputs
+class Outlined(Protocol):
+    """As much of data as says what a network must give for them."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def outputs(self) -> int: ...
+    @property
+    def class_names(self) -> tuple[str, ...] | None: ...
+
+
+def channels_of(likelihood: Any, data: Outlined) -> int:
+    """How many numbers the network gives: one logit for yes or no, and with noise of its own for each input a mean and
+    a log_std for each target.
+    """
+    part = LIKELIHOODS.resolve(likelihood)
+    if part.name == "bernoulli" and data.class_names is not None:
+        if len(data.class_names) != 2:
+            raise SettingError(
+                f"likelihood = 'bernoulli': '{data.name}' has {len(data.class_names)} classes, and it is for two: use "
+                "'categorical'"
+            )
+        return 1
+    return 2 * data.outputs if getattr(part, "noise", None) == "per_input" else data.outputs
 
 
 def _require_metric(experiment: Experiment, data: Data) -> None:
@@ -85,14 +120,31 @@ def load_ood(choice: Any, data: Data, seed: int) -> Tensor | None:
     return load_inputs(_choice(choice), like=data, seed=seed)
 
 
+def _named(choice: Any, by_the_data: str) -> dict[str, Any]:
+    """The choice with a name; the one that suits the data where only settings were given."""
+    table = {"name": choice} if isinstance(choice, str) else _choice(choice)
+    return {**table, "name": by_the_data} if table["name"] == BY_THE_DATA else table
+
+
 def _choice(value: Any) -> dict[str, Any]:
     assert isinstance(value, Mapping)  # Experiment has seen to it
     return dict(value)
 
 
-def training_data(experiment: Experiment, data: Data) -> tuple[Any, Augmentation | None]:
-    """What ``fit`` takes as data and as augmentation: tensors, or the same batches cut by workers."""
+def training_data(experiment: Experiment, data: Data, given: Given = NOTHING) -> tuple[Any, Augmentation | None]:
+    """What ``fit`` takes as data and as augmentation: tensors, or the same batches cut by workers.
+
+    A Dataset or DataLoader that was given is trained on as it is.
+    """
     augment = experiment.augmentation
+    if needs_code(experiment.data) and given.data is not None and given.data.feed is not None:
+        for name in ("validation", "fold", "workers", "standardise"):
+            if getattr(experiment, name):
+                raise SettingError(
+                    f"{name} = {getattr(experiment, name)!r}: a {type(given.data.feed).__name__} is trained on as it "
+                    "is; give (inputs, targets) as tensors or arrays"
+                )
+        return given.data.feed, augment
     if experiment.workers == 0:
         return data.train, augment
     size = experiment.batch_size_of(len(data.train[1]))

@@ -11,11 +11,11 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from .setting import Setting, count, examples, switch, way_to_predict, whole
+from .setting import Setting, count, examples, fold_of, switch, way_to_predict, whole
 
 Choice = str | Mapping[str, Any]
 """A name, or ``{"name": ..., setting: value}``."""
@@ -29,7 +29,8 @@ class RunSettings:
     """Everything that decides a run, by name, as plain data: what to train, how, and what to measure.
 
     ``method``, ``data``, ``model``, ``likelihood`` and ``ood`` (a data set outside the distribution) are names or
-    tables ``{"name": ..., setting: value}``; parts of a method are tables in its table. ``augment`` is
+    tables ``{"name": ..., setting: value}``; parts of a method are tables in its table. A model or data that are code
+    or objects are given beside the settings (``Given``), which only name them. ``augment`` is
     ``{"pad": 4, "flip": true}``.
     """
 
@@ -55,16 +56,27 @@ class RunSettings:
         Choice | None,
         Setting(
             WHAT,
-            "Which network: see `bayeswell models`.",
+            "Which network (`bayeswell models`), or one of your own: file.py:Net, package.module:Net.",
             short="-n",
             shown="one that suits the data",
             settings="A setting of the model: width=8, hidden=[100,100], activation=silu.",
+            unnamed="auto",
         ),
     ] = None
     likelihood: Annotated[
         Choice | None,
-        Setting(WHAT, "Which likelihood.", shown="that of the data", settings="A setting of the likelihood."),
+        Setting(
+            WHAT,
+            "Which likelihood.",
+            shown="that of the data",
+            settings="A setting of the likelihood.",
+            unnamed="auto",
+        ),
     ] = None
+    where: Annotated[
+        str | Sequence[str],
+        Setting(WHAT, "What is Bayesian: all, last_layer, or names of layers: 'fc*,head'.", metavar="WHERE"),
+    ] = "all"
     epochs: Annotated[int, Setting(HOW, "Passes over the data.", short="-e", check=whole(0))] = 20
     batch_size: Annotated[
         int | None,
@@ -80,6 +92,16 @@ class RunSettings:
     validation_rule: Annotated[
         str, Setting(HOW, "Held out: drawn by the seed, or the last of the training set (last).")
     ] = "seed"
+    fold: Annotated[
+        str | None,
+        Setting(
+            HOW,
+            "Test on one part of all examples and train on the others: 2/5 is the second of five.",
+            shown="the test set",
+            metavar="I/K",
+            check=fold_of,
+        ),
+    ] = None
     early_stopping: Annotated[
         int | None,
         Setting(
@@ -160,7 +182,7 @@ def _read() -> dict[str, Setting]:
 def _plain_type(hint: Any) -> type:
     """``int`` of ``int | None``."""
     kinds: list[type] = [part for part in typing.get_args(hint) if part is not types.NoneType] or [hint]
-    return kinds[0]
+    return kinds[0]  # a sequence of texts is typed as one
 
 
 SETTINGS: Mapping[str, Setting] = _read()

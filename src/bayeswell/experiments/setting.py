@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,8 @@ class Setting:
 
     ``shown`` is its default in words, where the value would not tell. ``off`` makes it a switch, with this option for
     no. ``settings`` makes it a choice by name, whose own settings are given by a second option with this help.
-    ``check`` refuses, by the setting's name, a value that cannot be.
+    ``unnamed`` is the name that stands for a choice by the data, where its settings are given alone. ``check`` refuses,
+    by the setting's name, a value that cannot be.
     """
 
     panel: str
@@ -26,6 +28,7 @@ class Setting:
     metavar: str | None = None
     off: str | None = None
     settings: str | None = None
+    unnamed: str | None = None
     check: Callable[[str, Any], None] | None = None
     name: str = ""
     kind: type = str
@@ -87,3 +90,10 @@ def switch(name: str, value: Any) -> None:
     """On or off."""
     if not isinstance(value, bool):
         raise SettingError(f"{name} = {value!r}; it must be true or false")
+
+
+def fold_of(name: str, value: Any) -> None:
+    """``I/K``: part I of K, from 2 on."""
+    found = re.fullmatch(r"([1-9]\d{0,5})/([1-9]\d{0,5})", value) if isinstance(value, str) else None
+    if found is None or int(found[2]) < 2 or int(found[1]) > int(found[2]):
+        raise SettingError(f"{name} = {value!r}; write I/K, part I of K: 1/5 to 5/5")

@@ -14,10 +14,10 @@ from ..errors import FileError
 from ..persistence import read_bundle, read_document
 from ..persistence.folders import refuse_link_out
 from ..persistence.manifest import MANIFEST
+from ..training.loggers import csv_rows
 from ..training.run_folder import CHECKPOINTS, CONFIG, METRICS, MODEL, NEWEST, RESULT, SEALS, RunFolder
 from .comparing import COMPARISON
 from .data_spec import NAME as DATA
-from .loggers import csv_rows
 from .paths import path_of
 from .run_records import RECORDS
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import BayeswellError, FileError, NetworkError, SettingError
+from ..errors import BayeswellError, FileError, NetworkError, NetworkNeeded, SettingError
 from ..estimators import ESTIMATORS
 from ..likelihoods import LIKELIHOODS, LikelihoodPart
 from ..models import build_network
@@ -198,7 +198,7 @@ def _network(path: str | os.PathLike[str], bundle: Bundle) -> nn.Module:
         )
     if description is None:
         kind = str(bundle.record.get("network_class", "unknown"))
-        raise FileError(
+        raise NetworkNeeded(
             f"{os.fspath(path)}: the network is of the class {kind!r:.80}, and a file holds no code: pass a network of "
             "the same kind, as bayeswell.load(path, net)"
         )

@@ -81,12 +81,16 @@ class Method:
             )
         if isinstance(self.temperature, str) and self.temperature != AUTO:
             raise SettingError(f"{self.name}: temperature = {self.temperature!r}; give a number, or '{AUTO}'")
-        if not self.std_multiplier > 0:
-            raise SettingError(f"{self.name}: std_multiplier = {self.std_multiplier!r}; it must be above 0")
+        if not isinstance(self.std_multiplier, int | float) or not self.std_multiplier > 0:
+            raise SettingError(f"{self.name}: std_multiplier = {self.std_multiplier!r}; it must be a number above 0")
         if isinstance(self.dropout, str) and self.dropout != OWN_DROPOUT:
             raise SettingError(f"{self.name}: dropout = {self.dropout!r}; give a number in [0, 1), or 'own'")
-        if self.clip_norm is not None and not self.clip_norm > 0:
+        if self.clip_norm is not None and not (isinstance(self.clip_norm, int | float) and self.clip_norm > 0):
             raise SettingError(f"{self.name}: clip_norm = {self.clip_norm!r}; it must be above 0")
+        if self.plateau is not None and not isinstance(self.plateau, Mapping):
+            raise SettingError(
+                f"{self.name}: plateau = {self.plateau!r}; give a metric for each group, as in {{'means': 'nll'}}"
+            )
         if self.means not in (DISPERSED, *STARTS):
             raise SettingError(f"{self.name}: means = {self.means!r}; {nearest(str(self.means), (DISPERSED, *STARTS))}")
         require_rest(self.name, self.rest)

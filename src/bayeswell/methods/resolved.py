@@ -123,6 +123,8 @@ def resolve(method: Method) -> ResolvedMethod:
 
 
 def _plateau(choice: Any) -> Plateau:
+    if isinstance(choice, str):
+        choice = {"metric": choice}
     if not isinstance(choice, Plateau):
         if not isinstance(choice, Mapping):
             raise SettingError(f"plateau = {choice!r}; give a Plateau, or its settings such as {{'metric': 'nll'}}")

@@ -19,6 +19,8 @@ def train_command(run: RunRecord) -> str | None:
     given = run.experiment
     if not given:
         return None
+    if str(mapping(given.get("data")).get("name", "")).startswith(":"):
+        return None  # objects of a program
     augment = given.get("augment")
     if augment is not None and not isinstance(augment, Mapping):
         return None
@@ -40,6 +42,8 @@ def _words(given: Mapping[str, Any]) -> Iterator[str]:
                 yield from _choice(setting, choice)
         elif value is None or value == setting.default:
             continue
+        elif isinstance(value, list):
+            yield from (setting.option, ",".join(map(str, value)))
         elif setting.off is not None:
             yield setting.off if value is False else setting.option
         else:
@@ -51,6 +55,8 @@ def _choice(setting: Setting, choice: Mapping[str, Any]) -> Iterator[str]:
     chosen = str(choice.get("name", ""))
     if setting.name in ("data", "ood") and chosen in _FILES and "path" in settings:
         chosen = str(settings.pop("path"))  # the kind of a file follows from its name
+    if ":" in chosen:
+        settings.pop("sha256", None)
     yield from (setting.option, chosen)
     for path, value in _leaves(settings):
         yield from (setting.settings_option, f"{path}={_value(value)}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from .numbers import number, scores_of
 from .reading import RunRecord, mapping
-from .summary import MethodRow
+from .summary import MethodRow, by_fold, repeats_of
 
 SIGNIFICANT = 2.0
 """Standard errors beyond which a difference is called one."""
@@ -39,10 +39,11 @@ def difference(row: MethodRow, base: MethodRow, score: str) -> Difference | None
     pairs = [(one, other) for one, other in _pairs(row, base) if _has(one, score) and _has(other, score)]
     if not pairs:
         return None
-    values = [scores_of(one)[0][score] - scores_of(other)[0][score] for one, other in pairs]
+    ours = [one for one, _ in pairs]
+    values = by_fold([scores_of(one)[0][score] - scores_of(other)[0][score] for one, other in pairs], ours)
     mean = math.fsum(values) / len(values)
     if len(values) > 1:
-        return Difference(mean, _error(values), f"{len(values)} seeds")
+        return Difference(mean, _error(values), f"{len(values)} {repeats_of(ours)}")
     one, other = pairs[0]
     paired = _paired_error(one, other, score)
     if paired is not None:
@@ -53,9 +54,9 @@ def difference(row: MethodRow, base: MethodRow, score: str) -> Difference | None
 
 
 def _pairs(row: MethodRow, base: MethodRow) -> list[tuple[RunRecord, RunRecord]]:
-    """Runs of the same seed on the same data."""
-    others = {run.seed: run for run in reversed(base.runs)}
-    found = [(run, others[run.seed]) for run in row.runs if run.seed in others]
+    """Runs of the same seed on the same data (and the same fold)."""
+    others = {run.repeat: run for run in reversed(base.runs)}
+    found = [(run, others[run.repeat]) for run in row.runs if run.repeat in others]
     return [pair for pair in found if _data(pair[0]) == _data(pair[1])]
 
 

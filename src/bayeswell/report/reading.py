@@ -16,6 +16,9 @@ from ..experiments.run_records import RECORDS
 from ..persistence import read_document
 from ..training.run_folder import CONFIG, METRICS, RESULT, RunFolder
 
+SWEEP, TRIALS = "sweep.json", "trials"
+"""What makes a folder that of a sweep, and where it keeps its runs."""
+
 
 @dataclass
 class RunRecord:
@@ -47,6 +50,11 @@ class RunRecord:
         return found if isinstance(found, int) and not isinstance(found, bool) else None
 
     @property
+    def repeat(self) -> tuple[int | None, str]:
+        """Its seed, and the part of the data that it was tested on ("2/5"; empty for the test set)."""
+        return self.seed, str(self.experiment.get("fold") or "")
+
+    @property
     def method(self) -> str:
         """The method's name."""
         asked = mapping(self.experiment.get("method")).get("name")
@@ -57,6 +65,8 @@ class RunRecord:
     def data(self) -> str:
         """The data's name."""
         chosen = mapping(self.experiment.get("data"))
+        if str(chosen.get("name", "")).startswith(":"):
+            return str(chosen["name"]).removeprefix(":")
         if chosen.get("path"):
             return os.path.basename(str(chosen["path"])) or str(chosen["path"])
         found = chosen.get("set") or self.result.get("data") or chosen.get("name")
@@ -127,10 +137,14 @@ def _runs_in(folder: Path, reading: Reading) -> Iterable[tuple[Path, str]]:
             return
         except FileError as error:
             reading.missing.append(str(error))
-    if _holds_a_run(folder):
+    sweep = (folder / SWEEP).is_file()
+    if _holds_a_run(folder) and not sweep:  # a sweep has a result of its own
         yield folder, ""
         return
     yield from ((place, "") for place in sorted(folder.iterdir()) if _holds_a_run(place))
+    if sweep and (folder / TRIALS).is_dir():
+        places = sorted((folder / TRIALS).iterdir())
+        yield from ((place, f"trial {place.name}") for place in places if _holds_a_run(place))
 
 
 def _holds_a_run(place: Path) -> bool:
@@ -174,8 +188,10 @@ def _read_run(place: Path, label: str, inspect: Callable[[Path], Mapping[str, An
     except FileError as error:
         run.missing.append(_there(place / METRICS, error))
     if run.config and not run.experiment:
-        run.missing.append("a run of a program of its own: its network and data cannot be made again from names")
-    if run.experiment and run.result:
+        run.missing.append(
+            "begun by `fit` in a program: its data are not in the folder, so nothing is measured on them"
+        )
+    if run.config and run.result:
         _inspected(run, inspect)
     return run
 

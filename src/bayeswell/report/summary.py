@@ -14,12 +14,13 @@ from .reading import RunRecord, mapping
 
 @dataclass(frozen=True)
 class Cell:
-    """A mean over seeds; its standard error over seeds, and that of one run over test examples."""
+    """A mean over seeds or folds (``repeats``), its standard error over them, and one run's over test examples."""
 
     mean: float
     over_seeds: float | None
     over_examples: float | None
     best: bool = False
+    repeats: str = "seeds"
 
     @property
     def text(self) -> str:
@@ -29,7 +30,7 @@ class Cell:
     @property
     def errors(self) -> list[tuple[str, str]]:
         """What each error is over, and the error."""
-        found = (("seeds", self.over_seeds), ("examples", self.over_examples))
+        found = ((self.repeats, self.over_seeds), ("examples", self.over_examples))
         return [(over, f"{error:.2g}") for over, error in found if error is not None]
 
 
@@ -77,6 +78,11 @@ class Table:
         return max(len(row.runs) for row in self.rows)
 
     @property
+    def repeats(self) -> str:
+        """What the rows are means over."""
+        return repeats_of([run for row in self.rows for run in row.runs])
+
+    @property
     def comparison(self) -> dict[str, Any]:
         """As ``comparison.json`` has it: what the plot of a comparison draws."""
         rows = []
@@ -99,7 +105,7 @@ def tables_of(runs: Sequence[RunRecord]) -> list[Table]:
     for run in runs:
         key = json.dumps([run.label or run.method, _settings(run)], sort_keys=True, default=str)
         rows = grouped.setdefault(run.data, {})
-        if key in rows and run.seed is not None and run.seed in {other.seed for other in rows[key].runs}:
+        if key in rows and run.seed is not None and run.repeat in {other.repeat for other in rows[key].runs}:
             key = f"{key} {run.path}"  # the same run again says nothing of other seeds: a row of its own
         rows.setdefault(key, MethodRow(run.label or run.method, [])).runs.append(run)
     return [_table(data, list(rows.values())) for data, rows in grouped.items()]
@@ -109,7 +115,7 @@ def _settings(run: RunRecord) -> Any:
     """What makes runs the same but for their seed; a run without settings is like no other."""
     if not run.experiment:
         return str(run.path)
-    return {name: value for name, value in run.experiment.items() if name != "seed"}
+    return {name: value for name, value in run.experiment.items() if name not in ("seed", "fold")}
 
 
 def _table(data: str, rows: list[MethodRow]) -> Table:
@@ -131,9 +137,28 @@ def _cells(runs: Sequence[RunRecord]) -> dict[str, Cell]:
         if not values:
             continue
         errors = [errors[score.key] for _, errors in found if score.key in errors]
-        mean = estimate_over_seeds(values)
-        cells[score.key] = Cell(mean.value, mean.error, sum(errors) / len(errors) if errors else None)
+        mean = estimate_over_seeds(
+            by_fold(values, [run for run, (own, _) in zip(runs, found, strict=True) if score.key in own])
+        )
+        over_examples = sum(errors) / len(errors) if errors else None
+        cells[score.key] = Cell(mean.value, mean.error, over_examples, repeats=repeats_of(runs))
     return cells
+
+
+def repeats_of(runs: Sequence[RunRecord]) -> str:
+    """What the runs of a row repeat: "folds", or "seeds"."""
+    return "folds" if any(run.repeat[1] for run in runs) else "seeds"
+
+
+def by_fold(values: Sequence[float], runs: Sequence[RunRecord]) -> list[float]:
+    """Of runs on folds the mean of each fold over its seeds: seeds of one fold say nothing of other examples."""
+    folds = {run.repeat[1] for run in runs}
+    if folds <= {""}:
+        return list(values)
+    groups = [
+        [value for value, run in zip(values, runs, strict=True) if run.repeat[1] == fold] for fold in sorted(folds)
+    ]
+    return [sum(group) / len(group) for group in groups]
 
 
 def _mark(score: Score, rows: Sequence[MethodRow]) -> None:

@@ -161,7 +161,7 @@ def _two(values: object) -> tuple[float, float] | None:
 def _meaning(findings: Sequence[Finding], control: MethodRow) -> str:
     overs = _listed(list(dict.fromkeys(finding.difference.over for finding in findings)))
     chance = _CHANCE * len(findings)
-    alone = "" if any("seeds" in finding.difference.over for finding in findings) else (
+    alone = "" if any(finding.difference.over.split()[-1] in ("seeds", "folds") for finding in findings) else (
         " It is one training each: with another seed all may move again."
     )  # fmt: skip
     return (

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from pickle import PicklingError
 from typing import Any
 
 from ..errors import BayeswellError, SettingError
+from ..processes import clean_context, dismiss
 from .definition import TrialFunction, name_of
 from .ledger import Ledger
 from .results import COMPLETE, FAILED, SweepResult
@@ -22,8 +20,6 @@ Watcher = Callable[[SweepResult], None]
 """Told how a sweep stands, whenever a trial has ended."""
 
 LOOK_SECONDS = 0.5
-STOP_SECONDS = 60.0
-"""How long workers that were told to stop may take to save what they have."""
 
 
 _LATE_IMPORTS = ("sqlalchemy.dialects.sqlite", "alembic.command", "optuna.storages._rdb.models", "optuna.samplers")
@@ -43,7 +39,7 @@ class WorkerPool:
         self, function: TrialFunction, folder: Path, workers: int, ledger: Ledger, watch: Watcher | None
     ) -> None:
         self.function, self.folder, self.size, self.ledger, self.watch = function, folder, workers, ledger, watch
-        self.context = _context()
+        self.context = clean_context([worker_process.__module__, *_LATE_IMPORTS])
         self.members: dict[BaseProcess, Connection] = {}
         self.losses = 0
         self.ended = -1
@@ -58,7 +54,7 @@ class WorkerPool:
                 self._look()
                 self._replace()
         finally:
-            self._dismiss()
+            dismiss(self.members)
 
     def _start(self) -> None:
         ours, theirs = self.context.Pipe(duplex=False)
@@ -102,20 +98,6 @@ class WorkerPool:
                 )
             self._start()
 
-    def _dismiss(self) -> None:
-        """Tell those who are left to save what they have and stop; do not wait for ever."""
-        deadline = time.monotonic() + STOP_SECONDS
-        try:
-            for member in self.members:
-                member.terminate()
-            for member in self.members:
-                member.join(max(0.0, deadline - time.monotonic()))
-        finally:  # also at a second Ctrl-C
-            for member in self.members:
-                if member.is_alive():
-                    member.kill()
-                    member.join()
-
 
 def _last(messages: Connection) -> str | None:
     """What a worker said before it ended, if anything."""
@@ -128,12 +110,3 @@ def _last(messages: Connection) -> str | None:
     finally:
         messages.close()
     return None if said is None else str(said)
-
-
-def _context() -> BaseContext:
-    """Processes forked from a clean one, which has imported the package once, so that a worker starts in no time."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["__main__", worker_process.__module__, *_LATE_IMPORTS])
-    return context

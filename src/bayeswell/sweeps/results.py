@@ -65,3 +65,13 @@ class SweepResult:
             "best": None if best is None else best.number,
             "trials": [{**asdict(trial), "settings": dict(trial.settings)} for trial in self.trials],
         }
+
+
+def settings_in_words(settings: Mapping[str, Any]) -> str:
+    """As they are written."""
+    return " ".join(f"{name}={in_words(value)}" for name, value in settings.items())
+
+
+def in_words(value: Any) -> str:
+    """A number in four digits."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

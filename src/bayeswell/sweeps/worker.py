@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
-from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import FrameType
 
 from ..errors import BayeswellError, FileError
+from ..processes import be_a_worker
 from .definition import TrialFunction, read_definition
 from .ledger import Claim, Ledger
 
@@ -64,22 +60,9 @@ def passing(error: Exception) -> bool:
 
 def worker_process(function: TrialFunction, folder: Path, messages: Connection) -> None:
     """What a worker process does. It ends with the process that started it."""
-    os.setpgrp()  # Ctrl-C is for the process that was started from the terminal; it tells us
-    signal.signal(signal.SIGTERM, _stop)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    be_a_worker()
     try:
         work(Ledger(read_definition(folder), folder), function)
     except BayeswellError as error:
         messages.send(str(error))
         sys.exit(1)
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)

@@ -4,6 +4,7 @@ from .data import Batches, WorkerBatches, as_batches, batch_count, usual_batch_s
 from .early_stopping import KeepBest
 from .engine import Devices
 from .fit import fit, fit_member
+from .loggers import CSVLogger
 from .loop import train
 from .progress import ProgressBar
 from .rate_range import RateRange, rate_range
@@ -16,6 +17,7 @@ from .signals import Interrupted
 
 __all__ = [
     "Batches",
+    "CSVLogger",
     "Callback",
     "Devices",
     "EpochRecord",

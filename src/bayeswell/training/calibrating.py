@@ -127,5 +127,5 @@ def _folder(folder: Any, resume: bool, fold: int) -> RunFolder | None:
     own = folder if isinstance(folder, RunFolder) else RunFolder(folder, resume=resume)
     return RunFolder(
         Path(own.path) / "folds" / str(fold), resume=own.resume, force=own.force, longer=own.longer,
-        checkpoint_steps=own.checkpoint_steps, checkpoint_seconds=own.checkpoint_seconds,
+        checkpoint_steps=own.checkpoint_steps, checkpoint_seconds=own.checkpoint_seconds, finish=False,
     )  # fmt: skip

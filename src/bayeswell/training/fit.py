@@ -8,6 +8,7 @@ import math
 import os
 import statistics
 import sys
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -45,6 +46,7 @@ from .early_stopping import KeepBest
 from .engine import Devices, Engine
 from .examples import dtype_of, first_examples
 from .finalize import final_model, one_pass
+from .finishing import finish_run
 from .held_out import HeldOutData, read_held_out
 from .loop import diverged, train
 from .members import Contribution, contribution, gather, mean_likelihood
@@ -117,7 +119,8 @@ def fit(
         augment: changes the inputs of a batch at random, ``(inputs, generator) -> inputs``.
         accumulate: cut each batch into so many pieces, whose gradients are summed: the same step in less memory.
         devices: how many devices, or ``Devices(accelerator, devices, strategy, precision)``.
-        folder: where the run keeps settings, metrics and checkpoints; a ``RunFolder`` says more.
+        folder: where the run keeps settings, metrics, checkpoints, and at its end the model and what came out, for the
+            commands ``evaluate``, ``predict`` and ``report``; a ``RunFolder`` says more.
         resume: go on with the run in ``folder``, if there is one, bit for bit as if it had never stopped.
         callbacks: hung into training, see ``Callback``.
         watch: called with the record of every epoch.
@@ -168,12 +171,20 @@ def fit(
                 output=output, **settings,
             )  # fmt: skip
 
-        how: dict[str, Any] = {"validation": validation, "folder": folder, "seed": seed, "resume": resume}
+        main_folder = _run_folder(folder, resume)
+        inner = None if main_folder is None else main_folder.unfinished()
+        how: dict[str, Any] = {"validation": validation, "folder": inner, "seed": seed, "resume": resume}
         columns, own = Columns(_module(net), target), dtype_of(_module(net))
+        began = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ScaleWarning)  # it was said of the whole data
             result = calibrated_fit(again, data, calibrate, **how, dtype=own, columns=columns)
-        return with_preparation(result, ready.preparation)
+        result = with_preparation(result, ready.preparation)
+        if main_folder is not None and inner is not None and main_folder.finish:
+            main_folder.is_new = inner.is_new
+            batches = as_batches(data, batch_size, own, None, columns)
+            finish_run(main_folder, result, batches, time.perf_counter() - began)
+        return result
     start = beginning(net, method, likelihood, settings, where)
     if epochs == 0:
         require_nothing_to_train(start.parts)
@@ -192,7 +203,7 @@ def fit(
         sys.stderr.write(f"{note}\n")
     where_to = Devices(devices=devices) if isinstance(devices, int) else devices
     engine = Engine(where_to)
-    run_folder = folder if isinstance(folder, RunFolder) or folder is None else RunFolder(folder, resume=resume)
+    run_folder = _run_folder(folder, resume)
     plan = _Plan(start, batches, start.epochs_done + epochs, seed, where, accumulate, engine, output)
     watchers: list[Callback] = [*callbacks]
     if watch is not None:
@@ -213,8 +224,15 @@ def fit(
                 engine.wait()
         if wants_progress(progress) and engine.rank == 0:
             watchers.append(stack.enter_context(closing(ProgressBar())))
-        result = _fit_members(plan, validate, best, watchers, run_folder, some)
-        return with_preparation(result, ready.preparation)
+        began = time.perf_counter()
+        result = with_preparation(_fit_members(plan, validate, best, watchers, run_folder, some), ready.preparation)
+        if run_folder is not None and run_folder.finish:
+            finish_run(run_folder, result, batches, time.perf_counter() - began)
+        return result
+
+
+def _run_folder(folder: str | os.PathLike[str] | RunFolder | None, resume: bool) -> RunFolder | None:
+    return folder if isinstance(folder, RunFolder) or folder is None else RunFolder(folder, resume=resume)
 
 
 def _module(net: nn.Module | Saved) -> nn.Module:

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import os
 import re
@@ -52,8 +53,9 @@ _EPOCHS = re.compile(r"(problem\.experiment\.)?epochs was ")
 class RunFolder:
     """The files of one run. ``problem`` is kept with the settings: what a command needs to make the run again.
 
-    ``longer`` lets a run that may be finished go on to more epochs than it was begun with. ``is_new`` says, after
-    ``open``, that there was no run here before.
+    ``longer`` lets a run that may be finished go on to more epochs than it was begun with. ``finish`` has ``fit`` leave
+    model, card of the data and result when it ends: not for whoever measures more, and does that himself. ``is_new``
+    says, after ``open``, that there was no run here before.
     """
 
     def __init__(
@@ -66,8 +68,10 @@ class RunFolder:
         longer: bool = False,
         checkpoint_steps: int | None = None,
         checkpoint_seconds: float = 30.0,
+        finish: bool = True,
     ) -> None:
         self.path = Path(path)
+        self.finish = finish
         self.problem = dict(problem or {})
         self.resume, self.force, self.longer = resume, force, longer
         self.checkpoint_steps, self.checkpoint_seconds = checkpoint_steps, checkpoint_seconds
@@ -75,6 +79,12 @@ class RunFolder:
         self.is_new = False
         self._lease: Lease | None = None
         self._identity: Identity | None = None
+
+    def unfinished(self) -> RunFolder:
+        """The same folder, in which ``fit`` leaves the end of the run to its caller."""
+        other = copy.copy(self)
+        other.finish = False
+        return other
 
     def open(self, settings: Mapping[str, JSON]) -> None:
         """Begin a run of these settings here, or find that the one here is the same and may go on (first rank only).

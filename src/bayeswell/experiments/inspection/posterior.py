@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,8 +31,10 @@ from ...training import batch_count
 from ...training.streams import Streams
 from ...types import LOG_PROB, WITHOUT_CENTRE
 from ..experiment import Experiment
+from ..given import NOTHING, Given
 from ..problem import load_problem
 from ..scores import BATCH
+from .knobs import USUAL, Knobs
 
 EXAMPLES = 500
 """Training examples that losses are measured on."""
@@ -47,7 +50,14 @@ Measure = Callable[[], dict[str, Any]]
 
 
 def posterior_records(
-    experiment: Experiment, predictor: Predictor, data: Data, temperature: float, *, full: bool
+    experiment: Experiment,
+    predictor: Predictor,
+    data: Data,
+    temperature: float,
+    *,
+    full: bool,
+    knobs: Knobs = USUAL,
+    given: Given = NOTHING,
 ) -> dict[str, Measure]:
     """What to measure, by name; each gives records by the names of their plots."""
     model, likelihood = predictor.model, predictor.likelihood
@@ -63,23 +73,33 @@ def posterior_records(
         return (lambda: _too_large(weights)) if large else measure
 
     found: dict[str, Measure] = {
-        "layers": lambda: {"layers": layer_report(model, draws=100).as_json()},
-        "spectra": lambda: {"spectra": _spectra(experiment, model)},
-        "std_heat_maps": lambda: {"std_heat_maps": _heat_map(model)},
+        **without_data(model, knobs),
+        "spectra": lambda: {"spectra": _spectra(lambda: _at_first(experiment, given), model, knobs)},
         "elbo": lambda: _elbo(model, likelihood, data),
         "loss_line": lambda: {"loss_line": loss_line(model, likelihood, some, around=around(), batch_size=BATCH)},
         "loss_plane": affordable(
             lambda: {"loss_plane": loss_plane(model, likelihood, some, around=around(), batch_size=BATCH)}
         ),
         "sharpness": affordable(
-            lambda: {"sharpness": sharpness(model, likelihood, some, draws=3, steps=10, batch_size=BATCH)}
+            lambda: {
+                "sharpness": sharpness(model, likelihood, some, rho=knobs.rho, draws=3, steps=10, batch_size=BATCH)
+            }
         ),
     }
     if LOG_PROB in model.posterior_part.provides:
         found["trust"] = lambda: {"trust": _trust(predictor, data, temperature, full=full)}
-    if full:
-        found["truncation"] = lambda: _truncation(model, likelihood, data)
+    if full or knobs.ranks:
+        found["truncation"] = lambda: _truncation(model, likelihood, data, knobs.ranks or (1, 2, 3))
     return found
+
+
+def without_data(model: BayesianModule, knobs: Knobs = USUAL) -> dict[str, Measure]:
+    """What the posterior says of itself."""
+    return {
+        "layers": lambda: {"layers": layer_report(model, draws=100).as_json()},
+        "spectra": lambda: {"spectra": _spectra(None, model, knobs)},
+        "std_heat_maps": lambda: {"std_heat_maps": _heat_map(model, knobs)},
+    }
 
 
 def _too_large(weights: int) -> dict[str, Any]:
@@ -92,21 +112,24 @@ def _some(data: Data, count: int) -> tuple[Tensor, Tensor]:
     return inputs[chosen], targets[chosen]
 
 
-def _spectra(experiment: Experiment, model: BayesianModule) -> list[dict[str, Any]]:
+def _spectra(begin: Callable[[], BayesianModule] | None, model: BayesianModule, knobs: Knobs) -> list[dict[str, Any]]:
     """Before training, as far as the run can be begun again, and after it."""
     after = spectra(model, most=_VALUES)
     if not any(layer.stds for layer in after.layers):
         raise SettingError("the posterior has no stds")
+    knobs.require_known([layer.layer for layer in after.layers])
     try:
-        before = [spectra(_at_first(experiment), most=_VALUES, step=0).as_json()]
+        found = [] if begin is None else [spectra(begin(), most=_VALUES, step=0)]
     except BayeswellError:
-        before = []
-    return [*before, after.as_json()]
+        found = []
+    chosen = [replace(one, layers=tuple(layer for layer in one.layers if knobs.shows(layer.layer)))
+              for one in (*found, after)]  # fmt: skip
+    return [one.as_json() for one in chosen]
 
 
-def _at_first(experiment: Experiment) -> BayesianModule:
+def _at_first(experiment: Experiment, given: Given) -> BayesianModule:
     """The first member as it was before its first step."""
-    problem = load_problem(experiment, with_ood=False)
+    problem = load_problem(experiment, given, with_ood=False)
     size = len(problem.data.train[1])
     with torch.random.fork_rng(devices=[]):
         streams = Streams(derive_seed(experiment.seed, "member", 0), 0, torch.device("cpu"))
@@ -114,18 +137,20 @@ def _at_first(experiment: Experiment) -> BayesianModule:
         batches = batch_count(size, experiment.batch_size_of(size))
         assembly = assemble(
             experiment.method_part, problem.net, problem.likelihood, dataset_size=size, batches=batches,
-            epochs=experiment.epochs, generator=streams.stepper,
+            epochs=experiment.epochs, where=experiment.where, generator=streams.stepper,
         )  # fmt: skip
     return assembly.model
 
 
 @torch.no_grad()
-def _heat_map(model: BayesianModule) -> dict[str, Any]:
+def _heat_map(model: BayesianModule, knobs: Knobs) -> dict[str, Any]:
     """The stds of the largest dense layer, or else of the largest matrix, and their best approximations of rank 1, 2.
 
     The approximations are of the whole matrix; a large one is shown by the means of its blocks.
     """
     matrices = [site for site in model.layout.sites if site.matrix_shape is not None]
+    knobs.require_known([site.name for site in matrices])
+    matrices = [site for site in matrices if knobs.shows(site.name)]
     dense = [site for site in matrices if len(site.shape) == 2]
     if not matrices:
         raise SettingError("the network has no Bayesian weight matrix")
@@ -174,6 +199,6 @@ def _trust(predictor: Predictor, data: Data, temperature: float, *, full: bool) 
     return trust(pareto=found).as_json()
 
 
-def _truncation(model: BayesianModule, likelihood: Any, data: Data) -> dict[str, Any]:
-    table = truncation_table(model, likelihood, data.test, len(data.train[1]))
+def _truncation(model: BayesianModule, likelihood: Any, data: Data, ranks: tuple[int, ...]) -> dict[str, Any]:
+    table = truncation_table(model, likelihood, data.test, len(data.train[1]), ranks=ranks)
     return {"truncation": table.as_json()}

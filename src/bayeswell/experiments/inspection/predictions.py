@@ -14,6 +14,7 @@ from ...metrics import (
     accuracy,
     calibration_bins,
     classification_estimates,
+    ece,
     flat_record,
     risk_coverage,
 )
@@ -46,7 +47,7 @@ class Seen:
     temperature: float
 
 
-def prediction_records(seen: Seen) -> dict[str, Any]:
+def prediction_records(seen: Seen, curve_bins: int = ECE_BINS) -> dict[str, Any]:
     """Metrics, and what the plots of predictions draw."""
     found, outside, data = seen.found, seen.outside, seen.data
     targets = data.test[1].cpu()
@@ -68,7 +69,7 @@ def prediction_records(seen: Seen) -> dict[str, Any]:
         probabilities, targets, samples=samples,
         mutual_information=None if samples is not None else found.mutual_information.cpu(), **strange,
     )  # fmt: skip
-    bins = calibration_bins(probabilities, targets, bins=ECE_BINS)
+    bins = calibration_bins(probabilities, targets, bins=curve_bins)
     hits = accuracy.of_examples(probabilities, targets)
     entropy, right = found.entropy.cpu(), hits.bool()
     records: dict[str, Any] = {
@@ -76,7 +77,7 @@ def prediction_records(seen: Seen) -> dict[str, Any]:
         "by_example": kept(class_influences(probabilities, targets)) if targets.dim() == 1 else {},
         "reliability": {
             **{name: getattr(bins, name).tolist() for name in ("low", "high", "count", "confidence", "accuracy")},
-            "ece": metrics["ece"],
+            "ece": metrics["ece"] if curve_bins == ECE_BINS else ece(probabilities, targets, bins=curve_bins),
         },
         "risk_coverage": {**_curve(1 - hits, least_confidence(probabilities)), "aurc": metrics["aurc"]},
         "entropy": {

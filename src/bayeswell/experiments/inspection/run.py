@@ -23,13 +23,15 @@ from ...predictive import ClassPrediction, RealPrediction
 from ...training.run_folder import MODEL, RunFolder
 from ..data_spec import DataSpec
 from ..evaluating import load_model
-from ..experiment import experiment_of
+from ..experiment import BegunInPython, experiment_of
+from ..given import NOTHING, Given
 from ..paths import path_of
-from ..problem import load_problem
+from ..problem import data_of, load_ood
 from ..running import finished_result
 from ..scores import BATCH
 from .by_example import shifted_records
-from .posterior import posterior_records
+from .knobs import USUAL, Knobs
+from .posterior import posterior_records, without_data
 from .predictions import Seen, example_records, prediction_records, regression_band
 
 INSPECTION = "inspection.json"
@@ -38,8 +40,11 @@ _KEPT = 20_000_000
 """So many probabilities of draws are kept at once at most (draws x examples x classes)."""
 
 
-def inspection_of(path: str | os.PathLike[str], *, full: bool = False) -> dict[str, Any] | None:
-    """What an earlier inspection of this very model has left; None if there is none that will do."""
+def inspection_of(path: str | os.PathLike[str], *, full: bool = False, knobs: Knobs = USUAL) -> dict[str, Any] | None:
+    """What an earlier inspection of this very model has left; None if there is none that will do.
+
+    Who asks for nothing special takes what is there, whatever that was measured with.
+    """
     folder = path_of(path)
     if not (folder / INSPECTION).exists():
         return None
@@ -49,34 +54,49 @@ def inspection_of(path: str | os.PathLike[str], *, full: bool = False) -> dict[s
     except FileError:
         return None
     fits = record.get("format") == FORMAT and record.get("model_sha256") == stamp
-    return record if fits and (record.get("full") or not full) else None
+    same = knobs == USUAL or record.get("knobs") == plain(knobs)
+    return record if fits and same and (record.get("full") or not full) else None
 
 
-def inspect_run(path: str | os.PathLike[str], *, full: bool = False, again: bool = False) -> dict[str, Any]:
+def inspect_run(
+    path: str | os.PathLike[str],
+    *,
+    full: bool = False,
+    again: bool = False,
+    knobs: Knobs = USUAL,
+    given: Given = NOTHING,
+) -> dict[str, Any]:
     """Measure a finished run, keep the record in ``RUN/inspection.json``, and give it back.
 
     An earlier record is taken as it is unless ``again``. ``full`` also measures what takes long for large networks
     (k-hat, the loss plane, sharpness, ranks). What cannot be measured is said in ``left_out``, and the rest is there.
+    A run that ``fit`` has left has no data: its posterior alone is looked at. ``given`` holds the network and data that
+    the run only names.
     """
     folder = path_of(path)
-    earlier = None if again else inspection_of(folder, full=full)
+    earlier = None if again else inspection_of(folder, full=full, knobs=knobs)
     if earlier is not None:
         return earlier
-    seen = _look(folder)
-    columns = DataSpec.read(folder).columns
+    spec = DataSpec.read(folder)
+    try:
+        seen = _look(folder, knobs, given)
+        draws, parts = seen.found.draws, _parts(seen, full, knobs, given)
+    except BegunInPython:
+        draws, parts = 0, without_data(load_model(folder, given).model, knobs)
     record: dict[str, Any] = {
         "format": FORMAT,
         "model_sha256": _stamp(folder),
         "full": full,
-        "draws": seen.found.draws,
-        "class_names": None if seen.data.class_names is None else list(seen.data.class_names),
-        "columns": None if columns is None else list(columns),
+        "knobs": plain(knobs),
+        "draws": draws,
+        "class_names": None if spec.class_names is None else list(spec.class_names),
+        "columns": None if spec.columns is None else list(spec.columns),
         "metrics": {},
         "by_example": {},
         "records": {},
         "left_out": {},
     }
-    for name, measure in _parts(seen, full).items():
+    for name, measure in parts.items():
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", BayeswellWarning)  # they stand in the records
@@ -94,31 +114,36 @@ def inspect_run(path: str | os.PathLike[str], *, full: bool = False, again: bool
     return rounded
 
 
-def _look(folder: Path) -> Seen:
+def _look(folder: Path, knobs: Knobs, given: Given) -> Seen:
     experiment = experiment_of(folder)
-    predictor = load_model(folder)
-    problem = load_problem(experiment)
+    predictor = load_model(folder, given)
+    data = data_of(experiment, given)
+    ood_inputs = load_ood(experiment.ood, data, experiment.seed)
+    if knobs.draws is not None:
+        experiment = experiment.changed({"draws": knobs.draws})
 
     def predict(inputs: Tensor, keep: bool = False) -> Any:
         return predictor.predict(inputs, draws=experiment.draws, batch_size=BATCH, keep_samples=keep)
 
-    inputs = problem.data.test[0]
-    keep = experiment.draws * len(inputs) * problem.data.outputs <= _KEPT
+    inputs = data.test[0]
+    keep = experiment.draws * len(inputs) * data.outputs <= _KEPT
     found = predict(inputs, keep)
-    outside = None if problem.ood_inputs is None else predict(problem.ood_inputs)
+    outside = None if ood_inputs is None else predict(ood_inputs)
     given = experiment.method_part.temperature
     usual = given if isinstance(given, int | float) else 1.0
     temperature = float((finished_result(folder) or {}).get("temperature", usual))
-    return Seen(experiment, predictor, problem.data, problem.ood_inputs, found, outside, temperature)
+    return Seen(experiment, predictor, data, ood_inputs, found, outside, temperature)
 
 
-def _parts(seen: Seen, full: bool) -> dict[str, Callable[[], dict[str, Any]]]:
-    parts: dict[str, Callable[[], dict[str, Any]]] = {"predictions": lambda: prediction_records(seen)}
+def _parts(seen: Seen, full: bool, knobs: Knobs, given: Given) -> dict[str, Callable[[], dict[str, Any]]]:
+    parts: dict[str, Callable[[], dict[str, Any]]] = {"predictions": lambda: prediction_records(seen, knobs.bins)}
     if isinstance(seen.found, RealPrediction) and seen.data.input_shape == (1,) and seen.data.outputs == 1:
         parts["regression_band"] = lambda: {"regression_band": regression_band(seen)}
     if isinstance(seen.found, ClassPrediction) and len(seen.data.input_shape) == 3:
         parts["shifted"] = lambda: shifted_records(seen.predictor, seen.data, seen.experiment.draws)
-    posterior = posterior_records(seen.experiment, seen.predictor, seen.data, seen.temperature, full=full)
+    posterior = posterior_records(
+        seen.experiment, seen.predictor, seen.data, seen.temperature, full=full, knobs=knobs, given=given
+    )
     return {**parts, "examples": lambda: example_records(seen), **posterior}
 
 

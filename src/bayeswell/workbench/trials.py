@@ -8,13 +8,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ..errors import BayeswellError, SettingError, nearest
+from ..experiments import Experiment, RunFailed, run
+from ..experiments.dry_run import dry_run
+from ..experiments.evaluating import load_model, scores_of
+from ..experiments.given import NOTHING, Given
+from ..experiments.problem import data_of
 from ..experiments.schema import SETTINGS
-from .options import use_threads
-from .sweep_screen import settings_in_words
+from ..experiments.scores import score_names
+from ..training import Interrupted
 
 if TYPE_CHECKING:
-    from ..experiments import Experiment
     from ..sweeps.space import Space
 
 HELD_OUT = 0.1
@@ -34,17 +40,16 @@ class HeldOutScore:
     experiment: Mapping[str, Any]
     metric: str
     threads: int | None
+    given: Given = NOTHING
 
     def __call__(self, settings: Mapping[str, Any], folder: Path) -> float:
-        from ..experiments import RunFailed, run
-        from ..training import Interrupted
-
-        use_threads(self.threads)
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
         experiment = self.changed(settings)
         try:
             with warnings.catch_warnings():  # of settings that suit badly: to find those is what the sweep is for
                 warnings.simplefilter("ignore")
-                run(experiment, folder, resume=True, progress=False)
+                run(experiment, folder, resume=True, progress=False, given=self.given)
         except Interrupted as stopped:  # by a signal, its state saved: the trial waits to be gone on with
             raise SystemExit(stopped.exit_code) from stopped
         except RunFailed as failure:
@@ -53,19 +58,14 @@ class HeldOutScore:
 
     def changed(self, settings: Mapping[str, Any]) -> Experiment:
         """The experiment with these settings."""
-        from ..experiments import Experiment
-
         return Experiment.from_json(self.experiment).changed({_path(name): value for name, value in settings.items()})
 
     def score(self, experiment: Experiment, folder: Path) -> float:
         """The final model, as it will be used, on the examples that were held out."""
-        from ..experiments import load_model, load_problem
-        from ..experiments.evaluating import scores_of
-
-        held_out = load_problem(experiment).data
+        held_out = data_of(experiment, self.given)
         assert held_out.validation is not None  # seen to before the sweep began
         as_test = replace(held_out, test=held_out.validation)
-        scores = scores_of(load_model(folder), as_test, None, draws=experiment.draws)
+        scores = scores_of(load_model(folder, self.given), as_test, None, draws=experiment.draws)
         return float(scores["test"]["values"][self.metric])
 
 
@@ -74,37 +74,35 @@ def _path(name: str) -> str:
     return name if name.split(".")[0] in SETTINGS else f"method.{name}"
 
 
-def judgeable(experiment: Experiment, metric: str, ranges: Space) -> Experiment:
+def judgeable(experiment: Experiment, metric: str, ranges: Space, given: Given = NOTHING) -> Experiment:
     """The experiment with held-out data; refuses, before any work, what no trial could do."""
-    from ..experiments import load_problem
-    from ..experiments.scores import score_names
     from ..sweeps.space import corners
 
     if metric not in SCORES:
-        raise SettingError(f"--metric {metric}; {nearest(metric, SCORES)}")
+        raise SettingError(f"metric = {metric!r}; {nearest(str(metric), SCORES)}")
     if experiment.validation is None:
         experiment = experiment.changed({"validation": HELD_OUT})
     if not experiment.validation:
         raise SettingError(
-            f"--validation {experiment.validation}: trials are judged by held-out data, so hold some out"
+            f"validation = {experiment.validation}: trials are judged by held-out data, so hold some out"
         )
-    for name in ("validation", "validation_rule", "draws", "seed", "data", "ood"):
+    for name in ("validation", "validation_rule", "fold", "draws", "seed", "data", "ood"):
         if any(varied.split(".")[0] == name for varied in ranges):
-            raise SettingError(f"--space {name}: trials would be judged by other data; vary what is trained")
-    data = load_problem(experiment).data
+            raise SettingError(f"space: {name}: trials would be judged by other data; vary what is trained")
+    data = data_of(experiment, given)
     for settings in corners(ranges):
-        _try(HeldOutScore(experiment.as_json(), metric, None).changed(settings), settings)
+        _try(HeldOutScore(experiment.as_json(), metric, None).changed(settings), settings, given)
     allowed = score_names(data)
     if metric not in allowed:
-        raise SettingError(f"--metric {metric}: '{data.name}' has none; {nearest(metric, allowed)}")
+        raise SettingError(f"metric = {metric!r}: '{data.name}' has none; {nearest(metric, allowed)}")
     return experiment
 
 
-def _try(experiment: Experiment, settings: Mapping[str, Any]) -> None:
+def _try(experiment: Experiment, settings: Mapping[str, Any], given: Given) -> None:
     """Build all that a trial with these settings would train, and let it go again."""
-    from ..experiments.dry_run import dry_run
+    from ..sweeps.results import settings_in_words
 
     try:
-        dry_run({experiment.method_part.name: experiment})
+        dry_run({experiment.method_part.name: experiment}, given)
     except (BayeswellError, TypeError) as error:
-        raise SettingError(f"--space: at {settings_in_words(settings)}: {error}") from error
+        raise SettingError(f"space: at {settings_in_words(settings)}: {error}") from error

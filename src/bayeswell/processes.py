@@ -1,0 +1,60 @@
+"""Worker processes: forked from a clean one, told to stop together, and gone when the one that started them is."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from multiprocessing import parent_process
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from types import FrameType
+
+STOP_SECONDS = 60.0
+"""How long workers that were told to stop may take to save what they have."""
+
+
+def clean_context(preload: Sequence[str]) -> BaseContext:
+    """Processes forked from a clean one, which has imported these modules once, so that a worker starts in no time."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["__main__", *preload])
+    return context
+
+
+def be_a_worker() -> None:
+    """What a worker does first: leave Ctrl-C to whoever started it, stop when told to, and end when that one ends."""
+    os.setpgrp()  # Ctrl-C is for the process that was started from the terminal; it tells us
+    signal.signal(signal.SIGTERM, _stop)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def dismiss(members: Iterable[BaseProcess]) -> None:
+    """Tell those who are left to save what they have and stop; do not wait for ever."""
+    left = list(members)
+    deadline = time.monotonic() + STOP_SECONDS
+    try:
+        for member in left:
+            member.terminate()
+        for member in left:
+            member.join(max(0.0, deadline - time.monotonic()))
+    finally:  # also at a second Ctrl-C
+        for member in left:
+            if member.is_alive():
+                member.kill()
+                member.join()
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)

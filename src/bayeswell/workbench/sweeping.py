@@ -1,0 +1,94 @@
+"""``bayeswell.sweep``: a search for settings on a network and data of one's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..experiments import Experiment
+from .frames import to_frame
+from .problem import place_for, problem_of
+from .trials import SCORES, HeldOutScore, judgeable
+
+if TYPE_CHECKING:
+    from ..sweeps import SweepResult
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a search has found; every trial is a run in ``folder/trials``."""
+
+    folder: Path
+    metric: str
+    result: SweepResult = field(repr=False)
+    function: HeldOutScore = field(repr=False)
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """The settings of the best trial; empty if none ended."""
+        return {} if self.result.best is None else dict(self.result.best.settings)
+
+    @property
+    def experiment(self) -> Experiment | None:
+        """The run with the best settings in it."""
+        return None if self.result.best is None else self.function.changed(self.best)
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """One row a trial that ended, best first: its number, score, settings and seconds."""
+        return [
+            {"trial": trial.number, self.metric: trial.value, **trial.settings, "seconds": trial.seconds}
+            for trial in self.result.ranked()
+        ]
+
+    def to_frame(self) -> Any:
+        """The table as a pandas data frame."""
+        return to_frame(self.table)
+
+
+def sweep(
+    net: Any,
+    data: Any,
+    space: Mapping[str, Any] | Iterable[str],
+    *,
+    method: Any = "auto",
+    likelihood: Any = None,
+    test: Any = 0.25,
+    trials: int = 20,
+    metric: str = "nll",
+    sampler: str = "tpe",
+    seed: int = 0,
+    sampler_seed: int = 0,
+    workers: int = 1,
+    attempts: int = 5,
+    folder: str | os.PathLike[str] | None = None,
+    model_settings: Mapping[str, Any] | None = None,
+    class_names: Sequence[str] | None = None,
+    name: str = "own data",
+    **settings: Any,
+) -> Sweep:
+    """Search for good settings, judged by held-out training data (``validation``, a tenth unless said otherwise).
+
+    ``space``: what to vary, ``{"stepper.lr": "1e-4:1e-1:log", "model.width": "16:256", "temperature": "0.1,1"}``;
+    settings of a run by their names, those of the network behind ``model.``, all others are the method's. Called again
+    with the same folder it goes on. Other arguments as in ``compare`` and ``bayeswell sweep --help``.
+    """
+    from ..sweeps import parse_space, run_sweep
+    from ..sweeps.space import check_space
+
+    experiment, given = problem_of(
+        net, data, likelihood, test, model_settings, settings, class_names=class_names, name=name
+    )
+    ranges = check_space(space) if isinstance(space, Mapping) else parse_space(space)
+    chosen = judgeable(experiment.changed({"method": method, "seed": seed}), metric, ranges, given)
+    shared = {"experiment": chosen.as_json(), "metric": metric}
+    function = HeldOutScore(chosen.as_json(), metric, None, given)
+    place = place_for(folder, "sweep")
+    result = run_sweep(
+        function, ranges, place, trials=trials, sampler=sampler, seed=sampler_seed, direction=SCORES[metric],
+        workers=workers, attempts=attempts, settings=shared,
+    )  # fmt: skip
+    return Sweep(place, metric, result, function)
