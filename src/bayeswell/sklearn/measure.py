@@ -1,0 +1,71 @@
+"""The training set as a measure: how often each (x, y) counts, whatever the order of rows or how weights are written.
+
+scikit-learn promises that a row of weight 2 is the row met twice, and one of weight 0 the row left out. For a network
+that is trained in batches by a random order this holds to the last bit only if both spellings become the same rows in
+the same order. So rows that are equal are merged, their weights added up, and put in the order of their bytes. Where
+all weights are whole numbers the rows are then repeated, as if there had never been weights, and every method can be
+trained on them; other weights stay with their rows (sum_n w_n nll_n + KL, see ``docs/conventions.md``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+
+Array = NDArray[Any]
+
+MOST_REPEATED = 1_000_000
+"""Whole weights that add up to more than this (and more than the rows given) are not written out."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Inputs (S, F), targets (S,) or (S, C), and how often each row counts (S,); None: once."""
+
+    inputs: Array
+    targets: Array
+    weights: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def taken(self, rows: Array) -> Rows:
+        """Some of the rows."""
+        return Rows(self.inputs[rows], self.targets[rows], None if self.weights is None else self.weights[rows])
+
+    def data(self) -> tuple[Array, ...]:
+        """As ``fit`` takes them."""
+        return (self.inputs, self.targets) if self.weights is None else (self.inputs, self.targets, self.weights)
+
+
+def counted(weights: Array | None, rows: int) -> Array:
+    """Which rows count at all; none is an error."""
+    if weights is None:
+        return np.ones(rows, dtype=bool)
+    found: Array = weights > 0
+    if not found.any():
+        raise DataError("sample_weight: the weights of all examples are zero; there is nothing to learn from")
+    return found
+
+
+def merged(rows: Rows) -> Rows:
+    """Equal rows as one, with the sum of their weights, in an order that depends on their values alone."""
+    keys = np.column_stack([rows.inputs, rows.targets]) + 0.0  # -0.0 and 0.0 are equal, their bytes are not
+    # As strings of bytes: one comparison a row, however many columns there are.
+    as_bytes = np.ascontiguousarray(keys).view(np.dtype((np.void, keys.dtype.itemsize * keys.shape[1]))).ravel()
+    _, first, place = np.unique(as_bytes, return_index=True, return_inverse=True)
+    return replace(rows.taken(first), weights=np.bincount(place.ravel(), rows.weights, len(first)))
+
+
+def written_out(rows: Rows, given: int) -> Rows:
+    """Whole weights as repeated rows, up to a limit that is never below the rows that were given."""
+    assert rows.weights is not None
+    whole = np.array_equal(rows.weights, np.round(rows.weights))
+    if not whole or rows.weights.sum() > max(MOST_REPEATED, given):
+        return rows
+    return replace(rows, weights=None).taken(np.repeat(np.arange(len(rows)), rows.weights.astype(np.int64)))

@@ -1,0 +1,129 @@
+"""A Bayesian network for real numbers, as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import RegressorMixin
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.validation import validate_data
+
+from ..errors import SettingError
+from ..likelihoods import LIKELIHOODS, Gaussian
+from ..predictive import RealPrediction
+from .estimator import BayesianEstimator
+from .measure import Array, Rows
+
+_SCALE_FREE = ("gaussian", "student_t")
+"""Likelihoods whose targets may be brought to another scale, as long as their noise is learned there."""
+
+
+class BayesianRegressor(RegressorMixin, BayesianEstimator):  # type: ignore[misc]
+    """Means and stds of a posterior of networks, the noise included.
+
+    Args:
+        method: any name of ``bayeswell.fit`` ("auto", "bbb", "k-tied", "swag", "sghmc", ...), or a ``Method``.
+        network: None (one hidden layer of 50), hidden sizes such as ``(50, 50)``, the name of a model, an ``nn.Module``
+            (copied), or a function of ``(n_features, n_outputs)`` that returns one.
+        likelihood: None: Gaussian noise with a learned std for each target; or ``{"name": "gaussian", "noise":
+            "per_input"}``, "student_t", "poisson", ... as in ``fit``.
+        epochs: passes over the data; None: as many as make 500 steps, between 10 and 100.
+        batch_size: None: as in ``fit``.
+        temperature: of the posterior: "auto", or a number; 1 is Bayes' rule.
+        draws: networks that a prediction averages over.
+        standardise: inputs, and real targets whose noise is learned, are brought to mean 0 and std 1, as the training
+            data have it; predictions are in the units of y.
+        early_stopping: True, or how many epochs (True: 10) without a better held-out NLL to wait for; the weights of
+            the best epoch are kept. Needs a method that is no average; "auto" then leaves out its own.
+        validation_fraction: share of the different rows that early stopping holds out.
+        calibrate: as in ``fit``: a factor of the noise std and a scale of the stds, by held-out NLL.
+        warm_start: ``fit`` goes on where the last one ended. So does one network: members do not go on together.
+        random_state: decides start, order, noise and draws. None: another one each time.
+        settings: any further setting of ``fit`` by name: ``{"prior": "normal", "lr": 0.003, "where": "last_layer"}``.
+        verbose: show a progress bar.
+
+    ``result_`` is what ``fit`` returned (in standardised units); ``predict_distribution`` splits the uncertainty.
+    """
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train on (n, features) inputs and (n,) or (n, outputs) targets; a weight of 2 is the row met twice."""
+        return self._fit(X, y, sample_weight)
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn further rows, each to be given once.
+
+        The trained posterior is the next prior (sequential Bayes) where the method's posterior is a distribution of its
+        own; others (map, swag, laplace, ivon) go on training on the new rows alone. Scales are those of the first call.
+        """
+        return self._partial_fit(X, y, sample_weight)
+
+    def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
+        """The mean, of the shape of y; with ``return_std`` (as other regressors have it) also the std, with noise."""
+        found = self.predict_distribution(X)
+        return (found.mean.numpy(), found.std.numpy()) if return_std else found.mean.numpy()
+
+    def predict_distribution(self, X: Any) -> RealPrediction:
+        """Mean and variance in the units of y: ``aleatoric`` + ``epistemic`` = ``variance``."""
+        found = self._predicted(X)
+        if not isinstance(found, RealPrediction):
+            raise SettingError(f"likelihood = {self.likelihood!r} predicts no real numbers; use 'gaussian'")
+        return self._restored(found)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
+        numbers = [np.float64, np.float32]
+        return validate_data(  # type: ignore[no-any-return]
+            self, X, y, dtype=numbers, y_numeric=True, multi_output=True, reset=reset
+        )
+
+    def _learn_targets(self, targets: Array, weights: Array | None) -> None:
+        self._target_shape = targets.shape[1:]
+
+    def _encoded(self, targets: Array) -> Array:
+        if targets.shape[1:] != self._target_shape:
+            raise SettingError(f"y has outputs {targets.shape[1:]}; the first call had {self._target_shape}")
+        return np.asarray(targets, dtype=np.float64)
+
+    def _scale_targets(self, rows: Rows) -> None:
+        part = LIKELIHOODS.resolve("gaussian" if self.likelihood is None else self.likelihood)
+        scaled = part.name in _SCALE_FREE and getattr(part, "noise", "known") != "known"
+        columns = rows.targets.reshape(len(rows), -1)
+        fitted = self.standardise and scaled
+        self._target_scale = StandardScaler().fit(columns, sample_weight=rows.weights) if fitted else None
+
+    def _targets_for_training(self, targets: Array) -> Array:
+        columns = targets.reshape(len(targets), -1)
+        if self._target_scale is not None:
+            columns = self._target_scale.transform(columns)
+        return columns
+
+    def _likelihood_and_outputs(self, rows: Rows) -> tuple[Any, int]:
+        outputs = int(np.prod(self._target_shape))
+        if self.likelihood is None:
+            several = outputs > 1
+            return Gaussian("per_output", outputs=outputs) if several else Gaussian(), outputs
+        part = LIKELIHOODS.resolve(self.likelihood)
+        return self.likelihood, 2 * outputs if getattr(part, "noise", None) == "per_input" else outputs
+
+    def _restored(self, found: RealPrediction) -> RealPrediction:
+        """From standardised units to those of y, and to its shape."""
+        scale: Any = 1.0 if self._target_scale is None else torch.from_numpy(self._target_scale.scale_)
+        shift: Any = 0.0 if self._target_scale is None else torch.from_numpy(self._target_scale.mean_)
+
+        def shaped(numbers: torch.Tensor) -> torch.Tensor:
+            columns = numbers.reshape(len(numbers), -1)
+            return columns
+
+        return replace(
+            found,
+            mean=(shaped(found.mean) * scale + shift).reshape(-1, *self._target_shape),
+            epistemic_variance=(shaped(found.epistemic_variance) * scale**2).reshape(-1, *self._target_shape),
+            aleatoric_variance=(shaped(found.aleatoric_variance) * scale**2).reshape(-1, *self._target_shape),
+        )
