@@ -35,11 +35,13 @@ def test_the_extras_are_those_of_the_project_file_and_of_the_import_check() -> N
     extras = project["optional-dependencies"]
     assert set(EXTRAS["lab"]) == distributions(extras["lab"]) | BROUGHT_ALONG
     assert set(EXTRAS["tensorboard"]) == distributions(extras["tensorboard"])
+    assert set(EXTRAS["pandas"]) == distributions(extras.get("pandas", ["pandas"]))
     assert "bayeswell[lab]" in extras["dev"]
     allowed = set().union(*OTHER_LIBRARIES.values())
-    assert allowed == set(EXTRAS["lab"]) | set(EXTRAS["tensorboard"])
-    # Of the core only the progress bar, which does without, and the estimators of scikit-learn for those who have it.
-    assert set(OTHER_LIBRARIES) - LAB == {"training", "sklearn"}
+    assert allowed == {module for modules in EXTRAS.values() for module in modules}
+    # Of the core only the progress bar, which does without, the estimators of scikit-learn for those who have it, and
+    # ``to_frame``.
+    assert set(OTHER_LIBRARIES) - LAB == {"training", "sklearn", "predictive"}
 
 
 def test_a_missing_module_of_the_extra_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,6 +69,7 @@ OTHER_LIBRARIES: Mapping[str, frozenset[str]] = {
     "datasets": frozenset({"PIL", "pooch", "scipy", "sklearn"}),
     "experiments": frozenset({"tensorboard"}),
     "plots": frozenset({"matplotlib"}),
+    "predictive": frozenset({"pandas"}),  # for ``to_frame`` alone
     "report": frozenset({"jinja2", "markupsafe"}),
     "sklearn": frozenset({"sklearn"}),
     "sweeps": frozenset({"optuna", "sqlalchemy"}),

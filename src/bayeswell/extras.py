@@ -24,6 +24,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
         "sqlalchemy",
         "typer",
     ),
+    "pandas": ("pandas",),
     "tensorboard": ("tensorboard",),
 }
 """The modules that may be imported because an extra is installed. ``pyproject.toml`` names the distributions."""

@@ -49,7 +49,8 @@ def bayesian(
             own initialisation (``"redrawn"``: each module's ``reset_parameters``; what no module draws is shuffled), or
             uniformly at random with the prior's std (``"prior"``, the thesis' choice).
         prediction: what ``predict`` averages: drawn networks (``"sampled"``), or the network to first order around
-            the posterior's mean (``"linearised"``), which is what a Gaussian fitted to curvature is the posterior of.
+            the posterior's mean (``"linearised"``), which is what a Gaussian fitted to curvature is the posterior of;
+            or none: the network at that mean (``"mean"``).
     """
     if not isinstance(net, nn.Module):
         raise NetworkError(f"bayesian() takes an nn.Module, not {type(net).__name__}")

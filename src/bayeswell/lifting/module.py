@@ -17,7 +17,7 @@ from ..guards import guarded, together
 from ..layers import find_linear_layers, without_fused_attention
 from ..priors import FlatPrior, LearnedPrior
 from ..random import derived_generator
-from ..types import BANK, POINT, SAMPLED, WITHOUT_CENTRE, Estimator, Inputs, Posterior, PosteriorPart, Step
+from ..types import BANK, LINEARISED, MEAN, MIXTURE, POINT, SAMPLED, WITHOUT_CENTRE, Estimator, Inputs, Posterior, PosteriorPart, Step
 from .description import Description, Row
 from .dropout import DrawnDropout, draw_masks
 from .stacked import Stack, find_stack
@@ -30,8 +30,8 @@ class BayesianModule(nn.Module):
 
     ``state_dict``, optimizers, ``.to()`` work as for any module. In training mode a call is one stochastic pass
     by the estimator; in evaluation mode it is the network at the posterior mean. For predictions with
-    uncertainty use ``bayeswell.predict``, which does as ``prediction`` says: "sampled" or "linearised". Several threads
-    may call it at once; they take turns (``guards``).
+    uncertainty use ``bayeswell.predict``, which does as ``prediction`` says: "sampled", "linearised" or "mean". Several
+    threads may call it at once; they take turns (``guards``).
     """
 
     def __init__(
@@ -165,6 +165,21 @@ class BayesianModule(nn.Module):
             )
         return self.layout.unflatten(self.posterior.mean_vector())
 
+    def mean_networks(self) -> list[dict[str, Tensor]]:
+        """The network at the posterior's mean, dropout off; of a mixture that of each component, to be averaged.
+
+        A bank of networks is refused: they may have been trained apart, and the mean of such weights fits nothing.
+        """
+        provides = self.posterior_part.provides
+        if BANK in provides:
+            raise SettingError(
+                f"posterior '{self.posterior_part.name}' is a bank of networks, whose mean weights are no network that "
+                f"was ever fitted; use prediction = '{SAMPLED}', which averages what they say"
+            )
+        if MIXTURE in provides:
+            return list(self.posterior.centres())
+        return [self.centre()]
+
     def std_ratio(self) -> float:
         """Mean of posterior std / prior std: 1 is the prior, near 0 the network is a deterministic one."""
         with torch.no_grad():
@@ -175,10 +190,12 @@ class BayesianModule(nn.Module):
     ) -> BayesianModule:
         """The same network under another posterior; everything else is shared, nothing is copied.
 
-        It predicts as before, but for a bank of networks: those are drawn, as there is no centre to linearise at.
+        It predicts as before, but for a bank of networks: those are drawn, as there is no centre to linearise at, and
+        no mean. (Of a mixture there is a mean network for each component.)
         """
         prediction = self.prediction
-        if part.provides & WITHOUT_CENTRE and prediction != SAMPLED:
+        needed = {SAMPLED: frozenset(), LINEARISED: WITHOUT_CENTRE, MEAN: frozenset({BANK})}[prediction]
+        if part.provides & needed:
             prediction = SAMPLED
             kind = f"a bank of {posterior.members} networks" if BANK in part.provides else "several distributions"
             note = f"the posterior has become {kind}, which are drawn"

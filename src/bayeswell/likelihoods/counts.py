@@ -17,6 +17,13 @@ def bounded_exp(log_mean: Tensor) -> Tensor:
     return log_mean.clamp(max=LOG_MEAN_LIMIT).exp() * (1 + (log_mean - LOG_MEAN_LIMIT).clamp_min(0))
 
 
+def poisson_cdf(rate: Tensor, values: Tensor) -> Tensor:
+    """P(y <= k) for whole numbers k; between them it is that of the next lower one."""
+    counts = values.to(rate.dtype).floor()
+    found: Tensor = torch.special.gammaincc(counts.clamp_min(0) + 1, rate.expand_as(counts))
+    return torch.where(counts < 0, 0.0, found)
+
+
 def require_counts(owner: str, targets: Tensor, outputs: Tensor) -> None:
     """Refuse anything but whole numbers from 0, and wrong shapes."""
     require_targets(owner, targets, outputs)

@@ -7,6 +7,7 @@ dataclass with a ``name`` from ``DistributionLikelihood`` and register it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -88,9 +89,13 @@ class DistributionLikelihood(nn.Module):
         if isinstance(_base(found), Categorical | Bernoulli):
             return Classes(self)
         try:
-            return self if found.mean is None or found.variance is None else Reals(self)
+            if found.mean is None or found.variance is None:
+                return self
         except NotImplementedError:
             return self
+        if _has_cdf(found):
+            return RealsWithCDF(self)
+        return Reals(self, bool(getattr(_base(found).support, "is_discrete", False)))
 
     def _found(self, outputs: Tensor) -> Distribution:
         """The distribution, whose first axis must count the examples."""
@@ -166,16 +171,35 @@ class Classes:
 
 
 class Reals:
-    """The predicting form of a distribution over numbers."""
+    """The predicting form of a distribution over numbers; ``is_discrete`` if those are counts."""
 
-    def __init__(self, likelihood: DistributionLikelihood) -> None:
+    def __init__(self, likelihood: DistributionLikelihood, is_discrete: bool = False) -> None:
         self.likelihood = likelihood
+        self.is_discrete = is_discrete
         self.nll = likelihood.nll
 
     def mean_and_variance(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """The distribution's own."""
         found, dtype = self.likelihood._found(outputs), at_least_float32(outputs).dtype
         return found.mean.to(dtype), found.variance.to(dtype)
+
+    def sample_targets(self, outputs: Tensor, generator: torch.Generator | None) -> Tensor:
+        """A draw from the distribution."""
+        return self.likelihood.sample_targets(outputs, generator)
+
+
+class RealsWithCDF(Reals):
+    """... over single numbers, whose distribution function torch knows."""
+
+    def cdf(self, outputs: Tensor, values: Tensor) -> Tensor:
+        """P(y <= value) of every output; 0 and 1 beyond the ends of the support."""
+        found: Any = _base(self.likelihood._found(outputs))
+        low, high = _ends(found)
+        value = values.to(found.mean.dtype)
+        inside = (value > low) & (value < high)
+        # torch refuses values outside of the support; any other will do in their place.
+        known: Tensor = found.cdf(torch.where(inside, value, found.mean))
+        return torch.where(inside, known, (value >= high).to(known.dtype)).to(at_least_float32(outputs).dtype)
 
 
 def adapt(choice: Any) -> Any:
@@ -195,6 +219,24 @@ def _base(found: Distribution) -> Distribution:
     while isinstance(found, Independent):
         found = found.base_dist
     return found
+
+
+def _ends(found: Any) -> tuple[float | Tensor, float | Tensor]:
+    """Where the support of a distribution over single numbers begins and ends."""
+    support = found.support
+    return getattr(support, "lower_bound", -math.inf), getattr(support, "upper_bound", math.inf)
+
+
+def _has_cdf(found: Distribution) -> bool:
+    """Whether torch knows P(y <= value) of each number: not of vectors, and not of every law."""
+    base: Any = _base(found)
+    if base.event_shape or base.support.is_discrete:
+        return False
+    try:
+        base.cdf(base.mean)
+    except (NotImplementedError, ValueError):
+        return False
+    return True
 
 
 def _owner(likelihood: DistributionLikelihood) -> str:

@@ -137,6 +137,12 @@ class Gaussian(nn.Module):
         mean, log_std = self._mean_and_log_std(outputs)
         return mean, torch.exp(2 * log_std).expand_as(mean)
 
+    def cdf(self, outputs: Tensor, values: Tensor) -> Tensor:
+        """P(y <= value) = Phi((value - mean) / std) of every output."""
+        mean, log_std = self._mean_and_log_std(outputs)
+        result: Tensor = torch.special.ndtr((values.to(mean.dtype) - mean) * torch.exp(-log_std))
+        return result
+
     def widened(self, factor: float) -> Gaussian:
         """This likelihood with a noise std so many times as large."""
         return with_noise_factor(self, self.noise_factor * factor)

@@ -12,9 +12,13 @@ from torch.nn import functional as F
 
 from ..errors import SettingError, require_positive
 from ..random import random_signs
-from .counts import LOG_MEAN_LIMIT, bounded_exp, require_counts
+from .counts import LOG_MEAN_LIMIT, bounded_exp, poisson_cdf, require_counts
+from .incomplete_beta import incomplete_beta
 from .matching import at_least_float32, match_shape, sum_per_example
 from .noise import LOG_LIMIT, in_double, learned_log, log_of, require_noise
+
+
+_AS_POISSON = 1e-9
 
 
 @dataclass(eq=False)
@@ -37,6 +41,7 @@ class NegativeBinomial(nn.Module):
 
     name: ClassVar[str] = "negative_binomial"
     paper: ClassVar[str] = "Lawless 1987"
+    is_discrete: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -93,6 +98,18 @@ class NegativeBinomial(nn.Module):
         # Not below exp(-80): the derivative of a root is infinite at 0.
         s, log_r = self._relative(log_mean.clamp_min(-2 * LOG_MEAN_LIMIT))
         return (log_r + F.logsigmoid(s)).exp()
+
+    def cdf(self, outputs: Tensor, values: Tensor) -> Tensor:
+        """P(y <= k) = I_x(r, k + 1) with x = r / (r + mean); 0 for k < 0."""
+        log_mean = at_least_float32(outputs)
+        s, log_r = self._relative(in_double(log_mean))
+        counts = values.to(s.dtype).floor()
+        r, mean_share = log_r.exp(), torch.sigmoid(s)
+        found = incomplete_beta(r, counts.clamp_min(0) + 1, torch.sigmoid(-s), mean_share)
+        # Where a gamma factor is as good as 1 it is a Poisson count (their laws differ by less than mean / (mean + r)),
+        # and the sums of the beta function would be long.
+        found = torch.where(mean_share < _AS_POISSON, poisson_cdf(bounded_exp(in_double(log_mean)), counts), found)
+        return torch.where(counts < 0, 0.0, found).to(log_mean.dtype)
 
     def mean_and_variance(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """exp(f), and exp(f) + dispersion * exp(2 f)."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..random import random_signs
-from .counts import LOG_MEAN_LIMIT, bounded_exp, require_counts
+from .counts import LOG_MEAN_LIMIT, bounded_exp, poisson_cdf, require_counts
 from .matching import at_least_float32, match_shape, sum_per_example
 
 
@@ -28,6 +28,7 @@ class Poisson(nn.Module):
 
     name: ClassVar[str] = "poisson"
     paper: ClassVar[str] = "Nelder & Wedderburn 1972"
+    is_discrete: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -56,6 +57,10 @@ class Poisson(nn.Module):
         """exp(f): the Hessian of the NLL, which is diagonal."""
         # Not below exp(-80): the derivative of a root is infinite at 0.
         return at_least_float32(outputs).clamp(-2 * LOG_MEAN_LIMIT, LOG_MEAN_LIMIT).exp()
+
+    def cdf(self, outputs: Tensor, values: Tensor) -> Tensor:
+        """P(y <= k) = Q(k + 1, rate), the regularised upper incomplete gamma function; 0 for k < 0."""
+        return poisson_cdf(bounded_exp(at_least_float32(outputs)), values)
 
     def mean_and_variance(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """The rate, twice."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import DataError, SettingError, require_positive
 from ..random import random_signs, standard_normal
+from .incomplete_beta import incomplete_beta
 from .matching import at_least_float32, match_shape, require_finite_targets, require_targets, sum_per_example
 from .noise import in_double, learned_log, log_of, require_noise, widened_log, with_noise_factor
 
@@ -113,6 +114,15 @@ class StudentT(nn.Module):
         df = log_df.exp()
         ratio = torch.where(df > 2, df / (df - 2).clamp_min(1e-30), math.inf)
         return location, (ratio * torch.exp(2 * log_scale)).expand_as(location)
+
+    def cdf(self, outputs: Tensor, values: Tensor) -> Tensor:
+        """P(y <= value) = I_x(df/2, 1/2) / 2 below the location, x = df / (df + z^2), and 1 minus that above it."""
+        location = at_least_float32(outputs)
+        log_scale, log_df = self._logs(location)
+        z, df = in_double((values.to(location.dtype) - location) * torch.exp(-log_scale)), in_double(log_df).exp()
+        square = z.clamp(-_FAR, _FAR).square()
+        tail = 0.5 * incomplete_beta(df / 2, torch.tensor(0.5), df / (df + square), square / (df + square))
+        return torch.where(z < 0, tail, 1 - tail).to(location.dtype)
 
     def widened(self, factor: float) -> StudentT:
         """This likelihood with a scale so many times as large."""

@@ -37,7 +37,7 @@ class Method:
     "noise") to a ``Plateau`` on a metric of its own (nll, kl, total); ``alternate`` trains means and stds in turn, so
     many epochs each. ``dropout`` makes dropout drawable: with the network's own p ("own"), or another. ``prediction``
     is what a prediction averages over draws: networks ("sampled"), or the network to first order around the
-    posterior's mean ("linearised").
+    posterior's mean ("linearised"), or nothing: the network at that mean ("mean").
 
     ``means`` says where the ``members`` start: the first at the given network's weights and each further one at new
     ones from the network's own initialisation ("dispersed": ensembles live on that spread, and chains that have not

@@ -197,9 +197,13 @@ def _check_end(method: ResolvedMethod) -> None:
         )
     members = method.method.members
     ends_in_bank = collector is not None and BANK in collector.provides
-    if method.method.prediction == LINEARISED and (members > 1 or ends_in_bank):
+    prediction = method.method.prediction
+    # Members that are distributions have a mean network each; members that are points make a bank.
+    points = POINT in posterior.provides and collector is None and post_hoc is None
+    without_centre = members > 1 if prediction == LINEARISED else members > 1 and points
+    if prediction != SAMPLED and (without_centre or ends_in_bank):
         bank = f"members = {members} make" if members > 1 else f"collector '{collector and collector.name}' makes"
         raise CompositionError(
-            f"{method.name}: prediction = '{LINEARISED}' needs one centre, but {bank} a bank of networks; use "
+            f"{method.name}: prediction = '{prediction}' needs one centre, but {bank} a bank of networks; use "
             f"prediction = '{SAMPLED}'"
         )

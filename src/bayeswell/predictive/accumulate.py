@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -14,21 +16,13 @@ from ..likelihoods import Categorical, ClassLikelihood, RealLikelihood, for_outp
 from ..metrics import entropy
 from ..registry import kind_of
 from ..types import Likelihood
+from .laws import TargetLaw
+from .precision import result_dtype, widened
 from .predictions import ClassPrediction, RealPrediction
 
 _FEW_CLASSES = 64
 _GROUP, _ALL_GROUPS = 1 << 17, 1 << 22
 """At most so many outputs of a batch, and of all batches, wait to be taken in at a time (but one draw's)."""
-
-
-def widened(outputs: Tensor) -> Tensor:
-    """Outputs in float64, so that sums over many draws and differences of entropies keep their digits."""
-    return outputs.float() if outputs.device.type == "mps" else outputs.double()
-
-
-def result_dtype(outputs: Tensor) -> torch.dtype:
-    """The dtype of results: that of the network's outputs, float32 at least."""
-    return torch.promote_types(outputs.dtype, torch.float32)
 
 
 class Accumulator(Protocol):
@@ -43,15 +37,39 @@ class Accumulator(Protocol):
         ...
 
 
+KEPT_NUMBERS = 1 << 24
+"""Outputs of all draws that a prediction of real numbers keeps without being asked: 64 MB in float32."""
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """What is kept of each draw besides the averages.
+
+    ``samples``: what it says of the targets. The outputs of each draw of real numbers are kept along, or where all
+    ``draws`` of all ``examples`` are few. ``batches`` share a bound on what waits.
+    """
+
+    samples: bool
+    batches: int
+    draws: int
+    examples: int
+
+    def outputs(self, batch: Tensor) -> bool:
+        """Whether outputs like these of a batch are kept: the same answer for every batch."""
+        each = batch.numel() // max(1, len(batch))
+        return self.samples or self.draws * self.examples * each <= KEPT_NUMBERS
+
+
 class _InGroups(ABC):
     """Takes in draws a group at a time: for a small batch the operations cost far more to start than to do.
 
-    ``batches`` is how many of these there are: what waits in all of them together is bounded.
+    ``keeping.batches`` is how many of these there are: what waits in all of them together is bounded.
     """
 
-    def __init__(self, keep_samples: bool, batches: int) -> None:
-        self._most_waiting = min(_GROUP, _ALL_GROUPS // batches)
-        self.samples: list[Tensor] | None = [] if keep_samples else None
+    def __init__(self, keeping: Keeping) -> None:
+        self._most_waiting = min(_GROUP, _ALL_GROUPS // keeping.batches)
+        self.keeping = keeping
+        self.samples: list[Tensor] | None = [] if keeping.samples else None
         self.dtype = torch.float32
         self.draws = 0
         self._shape: torch.Size | None = None
@@ -79,7 +97,12 @@ class _InGroups(ABC):
         self.dtype = result_dtype(group[0])
         self.draws += len(group)
         # A likelihood's first axis counts examples, whichever draw they belong to.
-        self._take(widened(torch.cat(group)), len(group))
+        together = torch.cat(group)
+        self._keep_outputs(together, len(group))
+        self._take(widened(together), len(group))
+
+    def _keep_outputs(self, outputs: Tensor, count: int) -> None:
+        """Of ``count`` draws, as the network gave them."""
 
     @abstractmethod
     def _take(self, outputs: Tensor, count: int) -> None:
@@ -94,8 +117,8 @@ class _InGroups(ABC):
 class ClassAverage(_InGroups):
     """Sums over draws of p_d and H[p_d]."""
 
-    def __init__(self, likelihood: ClassLikelihood, keep_samples: bool, batches: int) -> None:
-        super().__init__(keep_samples, batches)
+    def __init__(self, likelihood: ClassLikelihood, keeping: Keeping) -> None:
+        super().__init__(keeping)
         self.likelihood = likelihood
         self.probabilities = torch.zeros(())
         self.entropy = torch.zeros(())
@@ -141,12 +164,17 @@ class RealAverage(_InGroups):
     the spread is small.
     """
 
-    def __init__(self, likelihood: RealLikelihood, keep_samples: bool, batches: int) -> None:
-        super().__init__(keep_samples, batches)
+    def __init__(self, likelihood: RealLikelihood, keeping: Keeping) -> None:
+        super().__init__(keeping)
         self.likelihood = likelihood
+        self.outputs: list[Tensor] = []
         self.mean = torch.zeros(())
         self.squares = torch.zeros(())
         self.variance = torch.zeros(())
+
+    def _keep_outputs(self, outputs: Tensor, count: int) -> None:
+        if self.keeping.outputs(outputs[: len(outputs) // count]):
+            self.outputs.append(outputs.unflatten(0, (count, -1)))
 
     def _take(self, outputs: Tensor, count: int) -> None:
         means, variances = (part.unflatten(0, (count, -1)) for part in self.likelihood.mean_and_variance(outputs))
@@ -169,16 +197,26 @@ def real_prediction(averages: Sequence[RealAverage]) -> RealPrediction:
         aleatoric_variance=(torch.cat([average.variance for average in averages]) / draws).to(dtype),
         draws=draws,
         kept=_join([average.samples for average in averages]),
+        law=_law(averages),
     )
+
+
+def _law(averages: Sequence[RealAverage]) -> TargetLaw | None:
+    if not averages[0].outputs:
+        return None
+    outputs = torch.cat([torch.cat(average.outputs) for average in averages], dim=1)
+    # A copy: the likelihood may learn more, what was predicted stays.
+    with torch.no_grad():
+        return TargetLaw(outputs, copy.deepcopy(averages[0].likelihood))
 
 
 class PredictionAverage:
     """Of classes or of real numbers: what a likelihood says, or what it says once it has seen outputs."""
 
-    def __init__(self, likelihood: Likelihood, keep_samples: bool, batches: int) -> None:
+    def __init__(self, likelihood: Likelihood, keeping: Keeping) -> None:
         if not isinstance(likelihood, ClassLikelihood | RealLikelihood) and not hasattr(likelihood, "for_outputs"):
             raise _cannot_predict(likelihood)
-        self._likelihood, self._settings = likelihood, (keep_samples, batches)
+        self._likelihood, self._keeping = likelihood, keeping
         self.average: ClassAverage | RealAverage | None = None
 
     def add(self, outputs: Tensor) -> None:
@@ -195,9 +233,9 @@ class PredictionAverage:
     def _begun(self, outputs: Tensor) -> ClassAverage | RealAverage:
         form = for_outputs(self._likelihood, outputs)
         if isinstance(form, ClassLikelihood):
-            return ClassAverage(form, *self._settings)
+            return ClassAverage(form, self._keeping)
         if isinstance(form, RealLikelihood):
-            return RealAverage(form, *self._settings)
+            return RealAverage(form, self._keeping)
         raise _cannot_predict(self._likelihood)
 
 

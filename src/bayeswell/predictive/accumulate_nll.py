@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..likelihoods import check_targets
 from ..types import Likelihood
-from .accumulate import widened
+from .precision import widened
 
 _GROUP = 1 << 16
 """At most so many outputs wait to be taken in at a time (but one draw's)."""

@@ -43,6 +43,15 @@ class Linearisable(Drawable, Protocol):
         ...
 
 
+@runtime_checkable
+class HasMean(Drawable, Protocol):
+    """A drawable network that knows the network at its posterior's mean."""
+
+    def mean_networks(self) -> Sequence[Mapping[str, Tensor]]:
+        """That network, or for a mixture one of each component: tensors by name for ``call``."""
+        ...
+
+
 class ManyAtOnce(Protocol):
     """What ``stack()`` of a drawable network may give: a way to run several draws together, in less time."""
 

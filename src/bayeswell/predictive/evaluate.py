@@ -19,10 +19,10 @@ from ..guards import together
 from ..likelihoods import LIKELIHOODS, ClassLikelihood, RealLikelihood
 from ..modes import evaluation_mode
 from ..random import make_generator
-from ..types import LINEARISED, Inputs, Likelihood
-from .accumulate import Accumulator, PredictionAverage, joined
+from ..types import LINEARISED, MEAN, SAMPLED, Inputs, Likelihood
+from .accumulate import Accumulator, Keeping, PredictionAverage, joined
 from .accumulate_nll import KeptOutputs, MixtureNLLs, NLLRows, NLLSums
-from .contracts import Drawable, Linearisable, ManyAtOnce, require_tensor
+from .contracts import Drawable, HasMean, Linearisable, ManyAtOnce, require_tensor
 from .inputs import Batch, Home, as_targets, cut_into_batches, home_of
 from .linearised import LinearisedNetwork, choose_prediction
 from .predictions import ClassPrediction, RealPrediction
@@ -92,8 +92,9 @@ def predict(
     a numpy array, a tuple (positional) or a mapping (keywords) of them, examples on the first axis; ``batch_size`` (all
     at once if None) bounds the memory of a pass. Randomness comes from ``generator``, from a new one with
     ``seed``, or else from torch's global one. ``keep_samples`` keeps what each draw says (memory grows with
-    draws). ``prediction`` is "sampled" (each draw is a network) or "linearised" (to first order around the posterior's
-    mean: ``predictive.linearised``); None leaves it to the model. The model is evaluated without gradients in
+    draws). ``prediction`` is "sampled" (each draw is a network), "linearised" (to first order around the posterior's
+    mean: ``predictive.linearised``) or "mean" (the network at that mean alone, so that nothing is epistemic; of a
+    mixture the average over the mean networks of its components); None leaves it to the model. The model is evaluated without gradients in
     evaluation mode and left in the mode it had. Several threads may predict at once: those with one network take turns.
     """
     _require_counts("predict", draws, batch_size)
@@ -102,7 +103,8 @@ def predict(
     source = _choose_generator(generator, seed, home)
     part = LIKELIHOODS.resolve(likelihood)
     batches = cut_into_batches(inputs, batch_size, home)
-    averages = [PredictionAverage(part, keep_samples, len(batches)) for _ in batches]
+    keeping = Keeping(keep_samples, len(batches), draws, batches[-1].stop)
+    averages = [PredictionAverage(part, keeping) for _ in batches]
     _run_draws(model, batches, averages, draws, source, home, chosen)
     return joined(averages)
 
@@ -177,6 +179,8 @@ def nll_matrix(
 ) -> Tensor:  # fmt: skip
     """(D, S): -log p(y given x, w) of every example under each draw, in nats; NaN stays.
 
+    A model that predicts at its mean is drawn from all the same.
+
     Its mean is ``expected_nll``, log D - logsumexp of -nll over draws is ``predictive_nll``. Arguments as in
     ``predict``.
     """
@@ -187,7 +191,9 @@ def nll_matrix(
     part = LIKELIHOODS.resolve(likelihood)
     rows = [NLLRows(part, all_targets[batch.start : batch.stop]) for batch in batches]
     source = _choose_generator(None, seed, home)
-    _run_draws(model, batches, rows, draws, source, home, choose_prediction(model, None))
+    # At the mean there is no draw to tell of.
+    chosen = choose_prediction(model, None)
+    _run_draws(model, batches, rows, draws, source, home, SAMPLED if chosen == MEAN else chosen)
     return torch.cat([torch.stack(batch.rows) for batch in rows], 1)
 
 
@@ -271,10 +277,16 @@ def _run_draws(
 
     A model may know that some draws only repeat others (a point, a small bank): those are left out.
     """
-    draws = getattr(model, "useful_draws", int)(draws)
     linearised = prediction == LINEARISED
     # The model's guard is held from the first draw to the last: other threads that predict with it wait.
     with torch.no_grad(), evaluation_mode(model):
+        if prediction == MEAN and isinstance(model, HasMean):
+            for weights in model.mean_networks():
+                _run_one_draw(model.call, weights, batches, collectors, home)
+            for collector in collectors:
+                collector.finish()
+            return
+        draws = getattr(model, "useful_draws", int)(draws)
         call = LinearisedNetwork(model).call if linearised and isinstance(model, Linearisable) else model.call
         networks = model.draws(draws, generator)
         stack = None if linearised else _find_stack(model, batches, home)

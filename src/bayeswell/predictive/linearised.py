@@ -20,8 +20,8 @@ from torch.func import jvp
 
 from ..errors import NetworkError, SettingError, nearest
 from ..layers import plain_kernels
-from ..types import LINEARISED, PREDICTIONS, SAMPLED, Inputs
-from .contracts import Drawable, Linearisable, require_tensor
+from ..types import LINEARISED, MEAN, PREDICTIONS, SAMPLED, Inputs
+from .contracts import Drawable, HasMean, Linearisable, require_tensor
 
 _NO_FORWARD_MODE = ("forward AD", "forward mode AD", "jvp", "setup_context")
 """How torch says that an operation has no derivative in forward mode."""
@@ -36,6 +36,11 @@ def choose_prediction(model: Drawable, asked: str | None) -> str:
         raise SettingError(
             f"prediction = '{LINEARISED}' needs a model with a centre to linearise at, which {type(model).__name__} is "
             f"not; use '{SAMPLED}'"
+        )
+    if chosen == MEAN and not isinstance(model, HasMean):
+        raise SettingError(
+            f"prediction = '{MEAN}' needs a model that knows its mean network, which {type(model).__name__} does not; "
+            f"use '{SAMPLED}'"
         )
     return chosen
 

@@ -14,9 +14,9 @@ from ..lifting import BayesianModule
 from ..likelihoods import check_targets
 from ..modes import evaluation_mode
 from ..types import Inputs, Likelihood
-from .accumulate import widened
 from .contracts import require_tensor
 from .inputs import as_targets, cut_into_batches, home_of
+from .precision import widened
 
 
 class DataLoss:

@@ -20,6 +20,8 @@ class Likelihood(Protocol):
       in the outputs (its expectation over targets from the model where it depends on them);
     - ``class_probabilities(outputs)`` or ``mean_and_variance(outputs)``: to predict with; or ``for_outputs(outputs)``,
       an object that has one of them, where only outputs can tell which;
+    - ``cdf(outputs, values)``: P(y <= value) of every output of an example, with the shape of y, for quantiles and
+      intervals (without it they are found from ``sample_targets``); ``is_discrete`` is true where y is a count;
     - ``curvature_diagonal(outputs)``: that Hessian, with the shape of the outputs, where it is diagonal;
     - ``counted(targets)``: which places of the targets count, as booleans of their shape (None: all);
     - ``weighted_as(targets)``: an object with ``nll``, ``sample_targets`` and ``curvature_root`` for drawn targets,

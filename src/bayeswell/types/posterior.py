@@ -138,6 +138,10 @@ class Posterior(nn.Module):
         """One network of a bank: tensors by name."""
         raise SettingError(f"{type(self).__name__} is not a bank of networks: it has no members")
 
+    def centres(self) -> Iterator[dict[str, Tensor]]:
+        """The mean network of each component of a mixture, or the one there is: tensors by name."""
+        yield self.layout.unflatten(self.mean_vector().detach())
+
     def useful_draws(self, count: int) -> int:
         """How many of ``count`` draws say something new: each member of a bank once, else all."""
         return min(count, self.members) if self.members else count

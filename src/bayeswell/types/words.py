@@ -17,4 +17,5 @@ WITHOUT_CENTRE = frozenset({BANK, MIXTURE})
 # What a prediction averages over draws.
 SAMPLED = "sampled"  # networks: the outputs of each drawn weight vector
 LINEARISED = "linearised"  # the network to first order around the posterior's mean
-PREDICTIONS = (SAMPLED, LINEARISED)
+MEAN = "mean"  # nothing: the network at the posterior's mean
+PREDICTIONS = (SAMPLED, LINEARISED, MEAN)

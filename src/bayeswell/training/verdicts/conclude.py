@@ -20,7 +20,7 @@ from ...nested import taken
 from ...optimizers import MEANS
 from ...predictive import evaluation_mode
 from ...predictive.evaluate import nll_matrix
-from ...types import BANK, FACTORISED, MIXTURE, POINT, Inputs
+from ...types import BANK, FACTORISED, MEAN, MIXTURE, POINT, Inputs
 from ..records import History
 from .baseline import advice_for, constant_nll
 from .curvature import can_be_checked, std_factor
@@ -88,9 +88,11 @@ def conclude(ended: Ended, train: Examples, held_out: Examples | None, known: Tr
     try:
         model, likelihood = ended.model, ended.likelihood
         losses = _losses(ended, train, DRAWS)
-        nll = _mean(_mixed(losses), train)
+        at_mean = _at_mean(ended, train) if ended.has_mean else None
+        own = at_mean if at_mean is not None and model.prediction == MEAN else _mixed(losses)
+        nll = _mean(own, train)
         base = _baseline(ended, train)
-        centre = _mean(_at_mean(ended, train), train) if ended.has_mean else None
+        centre = None if at_mean is None else _mean(at_mean, train)
         factor = None
         if can_be_checked(model, likelihood):
             few = min(_PROBED, len(train.targets))
@@ -192,7 +194,7 @@ def _against_curvature(ended: Ended, factor: float | None) -> Note | None:
 
 
 def _against_mean(ended: Ended, held_out: Examples) -> Note | None:
-    if not ended.has_mean:
+    if not ended.has_mean or ended.model.prediction == MEAN:
         return None
     own, mean = _mixed(_losses(ended, held_out, 2 * DRAWS)), _at_mean(ended, held_out)
     worse = own - mean
