@@ -127,7 +127,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):  # type: ignore[mi
         self.classes_ = np.unique(targets) if told is None else told
         if len(self.classes_) < 2:
             raise DataError(
-                f"{type(self).__name__} needs at least 2 classes; the data have 1 class, {self.classes_[0]!r}"
+                f"{type(self).__name__} needs at least 2 classes; the data have 1 class, {self.classes_.tolist()[0]!r}"
             )
 
     def _encoded(self, targets: Array) -> Array:

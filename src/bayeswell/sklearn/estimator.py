@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -131,7 +133,7 @@ class BayesianEstimator(BaseEstimator):  # type: ignore[misc]
             start = network_for(self.network, self.n_features_in_, outputs, dtype, seed)
         settings: dict[str, Any] = {
             "method": self.method,
-            "likelihood": None if goes_on else likelihood,
+            "likelihood": None if goes_on else copy.deepcopy(likelihood),  # what it learns is not a parameter
             "epochs": self._epochs(len(rows)),
             "batch_size": self.batch_size,
             "seed": seed,
@@ -141,9 +143,15 @@ class BayesianEstimator(BaseEstimator):  # type: ignore[misc]
         }
         if held_out is not None:
             settings |= {"validation": self._scaled(held_out).data()[:2], "early_stopping": self._patience}
-        self.result_ = _updated(start, data, settings) if sequential else fit(start, data.data(), **settings)
+        train = _updated if sequential else _trained
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            self.result_ = train(start, data, settings)
         self._seed = seed
         self.n_iter_ = max(len(history.epochs) for history in self.result_.histories)
+        # Each once, at the caller's line, where the result cannot be lost by a filter that makes errors of them.
+        for category, line in dict.fromkeys((warning.category, str(warning.message)) for warning in said):
+            warnings.warn(line, category, stacklevel=4)
 
     def _require_settings(self) -> None:
         name = type(self).__name__
@@ -211,6 +219,10 @@ class BayesianEstimator(BaseEstimator):  # type: ignore[misc]
         )
 
 
+def _trained(start: Any, rows: Rows, settings: Mapping[str, Any]) -> Result:
+    return fit(start, rows.data(), **settings)
+
+
 def _updated(earlier: Result, rows: Rows, settings: Mapping[str, Any]) -> Result:
     """Trained on further data: by Bayes' rule, the posterior as the next prior, where the method has such a posterior.
 
@@ -221,7 +233,7 @@ def _updated(earlier: Result, rows: Rows, settings: Mapping[str, Any]) -> Result
     family = POSTERIORS.resolve(method.posterior).provides
     if LOG_PROB in family and not family & {POINT, BANK} and method.post_hoc is None:
         try:
-            return fit(earlier, rows.data(), **{**settings, "prior": "posterior"})
+            return _trained(earlier, rows, {**settings, "prior": "posterior"})
         except CompositionError:  # refused before any work: a stepper that knows no other centre than zero
             pass
-    return fit(earlier, rows.data(), **settings)
+    return _trained(earlier, rows, settings)

@@ -2,7 +2,7 @@
 
 scikit-learn promises that a row of weight 2 is the row met twice, and one of weight 0 the row left out. For a network
 that is trained in batches by a random order this holds to the last bit only if both spellings become the same rows in
-the same order. So rows that are equal are merged, their weights added up, and put in the order of their bytes. Where
+the same order. So rows that are equal are merged, their weights added up, and sorted. Where
 all weights are whole numbers the rows are then repeated, as if there had never been weights, and every method can be
 trained on them; other weights stay with their rows (sum_n w_n nll_n + KL, see ``docs/conventions.md``).
 """
@@ -55,11 +55,17 @@ def counted(weights: Array | None, rows: int) -> Array:
 
 def merged(rows: Rows) -> Rows:
     """Equal rows as one, with the sum of their weights, in an order that depends on their values alone."""
-    keys = np.column_stack([rows.inputs, rows.targets]) + 0.0  # -0.0 and 0.0 are equal, their bytes are not
-    # As strings of bytes: one comparison a row, however many columns there are.
-    as_bytes = np.ascontiguousarray(keys).view(np.dtype((np.void, keys.dtype.itemsize * keys.shape[1]))).ravel()
-    _, first, place = np.unique(as_bytes, return_index=True, return_inverse=True)
+    _, first, place = np.unique(_sortable(rows), return_index=True, return_inverse=True)
     return replace(rows.taken(first), weights=np.bincount(place.ravel(), rows.weights, len(first)))
+
+
+def _sortable(rows: Rows) -> Array:
+    """(S,): a string of bytes for each row; they sort as the rows do, column after column, in one comparison a row."""
+    numbers = np.column_stack([rows.inputs, rows.targets]).astype(np.float64) + 0.0  # -0.0 is 0.0, its bytes are not
+    bits = numbers.view(np.uint64)
+    # IEEE 754: turning round the sign bit of positive numbers, and all bits of negative ones, puts bits in their order.
+    flipped = bits ^ np.where(numbers < 0, np.uint64(2**64 - 1), np.uint64(2**63))
+    return np.ascontiguousarray(flipped.astype(">u8")).view(np.dtype((np.void, 8 * numbers.shape[1]))).ravel()
 
 
 def written_out(rows: Rows, given: int) -> Rows:

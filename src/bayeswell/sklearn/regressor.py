@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -11,7 +10,7 @@ from sklearn.base import RegressorMixin
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import validate_data
 
-from ..errors import SettingError
+from ..errors import SettingError, require_between
 from ..likelihoods import LIKELIHOODS, Gaussian
 from ..predictive import RealPrediction
 from .estimator import BayesianEstimator
@@ -63,14 +62,25 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):  # type: ignore[misc
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
         """The mean, of the shape of y; with ``return_std`` (as other regressors have it) also the std, with noise."""
         found = self.predict_distribution(X)
-        return (found.mean.numpy(), found.std.numpy()) if return_std else found.mean.numpy()
+        return (self._shaped(found.mean), self._shaped(found.std)) if return_std else self._shaped(found.mean)
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Array, Array]:
+        """Lower and upper ends of the central interval for y, noise included, each of the shape of y."""
+        require_between("predict_interval", "coverage", coverage, 0, 1, open_low=True, open_high=True)
+        lower, upper = self.predict_distribution(X).interval(coverage, seed=self._seed)
+        return self._shaped(lower), self._shaped(upper)
 
     def predict_distribution(self, X: Any) -> RealPrediction:
-        """Mean and variance in the units of y: ``aleatoric`` + ``epistemic`` = ``variance``."""
+        """Mean and variance in the units of y, (n, outputs): ``aleatoric`` + ``epistemic`` = ``variance``."""
         found = self._predicted(X)
         if not isinstance(found, RealPrediction):
             raise SettingError(f"likelihood = {self.likelihood!r} predicts no real numbers; use 'gaussian'")
-        return self._restored(found)
+        if self._target_scale is None:
+            return found
+        return found.rescaled(torch.from_numpy(self._target_scale.scale_), torch.from_numpy(self._target_scale.mean_))
+
+    def _shaped(self, numbers: torch.Tensor) -> Array:
+        return numbers.reshape(-1, *self._target_shape).detach().numpy()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -111,19 +121,3 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):  # type: ignore[misc
             return Gaussian("per_output", outputs=outputs) if several else Gaussian(), outputs
         part = LIKELIHOODS.resolve(self.likelihood)
         return self.likelihood, 2 * outputs if getattr(part, "noise", None) == "per_input" else outputs
-
-    def _restored(self, found: RealPrediction) -> RealPrediction:
-        """From standardised units to those of y, and to its shape."""
-        scale: Any = 1.0 if self._target_scale is None else torch.from_numpy(self._target_scale.scale_)
-        shift: Any = 0.0 if self._target_scale is None else torch.from_numpy(self._target_scale.mean_)
-
-        def shaped(numbers: torch.Tensor) -> torch.Tensor:
-            columns = numbers.reshape(len(numbers), -1)
-            return columns
-
-        return replace(
-            found,
-            mean=(shaped(found.mean) * scale + shift).reshape(-1, *self._target_shape),
-            epistemic_variance=(shaped(found.epistemic_variance) * scale**2).reshape(-1, *self._target_shape),
-            aleatoric_variance=(shaped(found.aleatoric_variance) * scale**2).reshape(-1, *self._target_shape),
-        )
