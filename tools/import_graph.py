@@ -43,12 +43,12 @@ LEVELS: Mapping[int, tuple[str, ...]] = {
         "types",
         "version",
     ),
-    1: ("datasets", "layers", "likelihoods", "metrics", "models", "persistence", "priors"),
+    1: ("datasets", "layers", "likelihoods", "metrics", "models", "persistence", "priors", "tables"),
     2: ("divergences", "estimators", "gradients", "optimizers", "posteriors", "samplers"),
     3: ("averaging", "lifting", "objectives", "post_hoc"),
     4: ("methods", "predictive"),
     5: ("training",),
-    6: ("diagnostics", "testing"),
+    6: ("diagnostics", "integrations", "testing"),
     7: ("experiments", "plots", "sweeps"),
     8: ("report",),
     9: ("cli", "sklearn"),
@@ -67,9 +67,10 @@ CORE_LIBRARIES = frozenset({"lightning_fabric", "numpy", "safetensors", "torch"}
 OTHER_LIBRARIES: Mapping[str, frozenset[str]] = {
     "cli": frozenset({"matplotlib", "rich", "typer"}),
     "datasets": frozenset({"PIL", "pooch", "scipy", "sklearn"}),
-    "experiments": frozenset({"tensorboard"}),
+    "experiments": frozenset({"pandas", "tensorboard"}),
+    "integrations": frozenset({"accelerate", "lightning", "peft", "transformers"}),
     "plots": frozenset({"matplotlib"}),
-    "predictive": frozenset({"pandas"}),  # for ``to_frame`` alone
+    "predictive": frozenset({"pandas"}),  # predictions as data frames, for those who have it
     "report": frozenset({"jinja2", "markupsafe"}),
     "sklearn": frozenset({"sklearn"}),
     "sweeps": frozenset({"optuna", "sqlalchemy"}),

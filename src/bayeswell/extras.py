@@ -17,6 +17,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
         "markupsafe",
         "matplotlib",
         "optuna",
+        "pandas",
         "pooch",
         "rich",
         "scipy",
@@ -24,7 +25,9 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
         "sqlalchemy",
         "typer",
     ),
-    "pandas": ("pandas",),
+    "sklearn": ("sklearn",),
+    "huggingface": ("transformers", "peft"),
+    "lightning": ("lightning", "accelerate"),
     "tensorboard": ("tensorboard",),
 }
 """The modules that may be imported because an extra is installed. ``pyproject.toml`` names the distributions."""

@@ -50,7 +50,7 @@ def real_columns(
 
 def data_frame(columns: Mapping[str, Sequence[Any]], index: Sequence[Any] | None = None) -> Any:
     """A pandas DataFrame; what needs pandas says so where it is not installed."""
-    with needs_extra("pandas", "a DataFrame"):
+    with needs_extra("lab", "a DataFrame"):
         import pandas
     return pandas.DataFrame(dict(columns), index=None if index is None else pandas.Index(index))
 
