@@ -10,6 +10,7 @@ from .errors import (
     FileError,
     MissingExtra,
     NetworkError,
+    ScaleWarning,
     SettingError,
     VerdictWarning,
 )
@@ -38,6 +39,7 @@ from .priors import PRIORS, DistributionPrior, Kaiming, LaplacePrior, Normal, Sc
 from .random import make_generator
 from .samplers import SAMPLERS
 from .schedules import KL_WEIGHTS, Geometric, LinearAnneal, Uniform
+from .tables import Preparation
 from .training import (
     Callback,
     Devices,
@@ -112,6 +114,7 @@ __all__ = [
     "PathDerivative",
     "Poisson",
     "Predictor",
+    "Preparation",
     "Progress",
     "RateRange",
     "RealPrediction",
@@ -120,6 +123,7 @@ __all__ = [
     "RunFolder",
     "Saved",
     "ScaleMixture",
+    "ScaleWarning",
     "ScoreFunction",
     "SettingError",
     "Sharpness",

@@ -92,5 +92,9 @@ class BayeswellWarning(UserWarning):
     """Something that a user should know, but that is not an error."""
 
 
+class ScaleWarning(BayeswellWarning):
+    """Inputs or targets are far from unit scale."""
+
+
 class VerdictWarning(BayeswellWarning):
     """What a result says of itself when training has ended: why it should not be trusted, and what would help."""

@@ -28,6 +28,7 @@ from bayeswell.datasets import (
 from bayeswell.datasets.reviews import encode, tokens, word_numbers
 from bayeswell.errors import BayeswellError, DataError, FileError, SettingError
 from bayeswell.registry import settings_of
+from bayeswell.tables import scaling_of
 
 Idx = Callable[[np.ndarray], bytes]
 Publish = Callable[[str, Mapping[str, bytes]], Path]
@@ -162,9 +163,7 @@ def test_regression_targets_come_back_in_their_units() -> None:
 
 def test_a_feature_that_never_changes_stays_finite() -> None:
     inputs = torch.tensor([[0.1, 3.0], [0.1, 5.0], [0.1, 9.0]], dtype=torch.float64)
-    from bayeswell.datasets.data import scaling_of
-
-    scaling = scaling_of("table", (inputs, torch.tensor([0, 1, 0])), classes=True)
+    scaling = scaling_of("table", inputs, None)
     assert scaling.input_scale is not None
     assert scaling.input_scale[0] == 1
     torch.testing.assert_close(scaling.inputs(inputs)[:, 0], torch.zeros(3))

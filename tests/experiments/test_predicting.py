@@ -66,8 +66,9 @@ def test_without_names_columns_stand_in_order(table: Path) -> None:
     ("text", "words"),
     [
         ("a,c\n1,2\n", "no column 'b'"),
-        ("a,b\n1,nan\n", "row 2, column 'b': 'nan'"),
-        ("a,b\n1,2\n3,\n", "row 3, column 'b': the cell is empty"),
+        ("a,b\n1,inf\n", "row 2, column 'b': 'inf'"),
+        ("a,b\n1,2\n3,four\n", "row 3, column 'b': 'four' is not a finite number"),
+        ("a,b\n1,two\n3,four\n", "row 2, column 'b': 'two' is not a finite number"),
         ("a,b\n1,2\n3\n", "row 3"),
         ("1,2,3\n", "3 columns; an example has 2"),
         ("a,b\n", "no row"),

@@ -89,12 +89,13 @@ def predict(
     """Predict for new inputs."""
     from ..experiments import predict_file, write_predictions
     from ..experiments.predicting import picture_files, prediction_rows
+    from ..experiments.table_inputs import id_cells
 
     found, spec = predict_file(run, inputs, **_said(given, "draws", "seed"))
-    files = picture_files(inputs)
+    files, ids = picture_files(inputs), id_cells(Path(inputs), spec)
     if out is not None:
-        write_predictions(out, found, spec, files)
-    rows = list(prediction_rows(found, spec, files))
+        write_predictions(out, found, spec, files, ids)
+    rows = list(prediction_rows(found, spec, files, ids))
     if json:
         shown = [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
         show_json({"run": str(run), "examples": len(shown), "draws": found.draws, "predictions": shown})

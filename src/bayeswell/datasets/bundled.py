@@ -12,7 +12,8 @@ from torch import Tensor
 from ..errors import SettingError, require_between
 from ..extras import needs_extra
 from ..random import make_generator, standard_normal
-from .data import Raw, scaling_of, shuffled_split
+from ..tables import scaling_of
+from .data import Raw, shuffled_split
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def digits(*, test_share: float = 0.25, seed: int = 0) -> Split:
     """1,797 grey 8x8 images of handwritten digits as (n, 1, 8, 8), standardised by the training pixels."""
     raw = Digits(test_share, seed).read(None)
     assert raw.train is not None
-    scaling = scaling_of(raw.kind, raw.train, classes=True)
+    scaling = scaling_of(raw.kind, raw.train[0], None)
     (train, train_targets), (test, test_targets) = raw.train, raw.test
     return Split(scaling.inputs(train), train_targets, scaling.inputs(test), test_targets)
 

@@ -13,8 +13,10 @@ from torch import Tensor
 from ..errors import DataError, SettingError, nearest, require_count
 from ..random import derive_seed, make_generator
 from ..registry import Registry
+from ..tables import Columns, Scaling, Table, scaling_of, warn_of_outliers
+from ..tables.arrays import words
 from .bundled import BreastCancer, Diabetes, Digits, Wine
-from .data import Data, DataPart, Pair, Scaling, scaling_of, split_in_two
+from .data import Data, DataPart, Pair, Raw, RawPair, split_in_two
 from .files import data_folders, release_present
 from .gap import Gap
 from .own import Csv, Images, Npz
@@ -83,27 +85,33 @@ def load_data(
             f"'{raw.name}' has test examples only, nothing to learn from: measure a run on it, or use it as an "
             "out-of-distribution set"
         )
-    train, held = raw.train, None
+    train: RawPair = raw.train
+    held: RawPair | None = None
     if count := _validation_count(validation, len(raw.train[1])):
         train, held = split_in_two(raw.train, count, seed=seed if validation_rule == "seed" else None)
     classes = raw.class_names is not None
-    train = (as_real(train[0]), train[1])
-    scaling = scaling_of(raw.kind, train, classes=classes) if standardise else Scaling()
-    done = _scaled(train, scaling)
+    columns = Columns.learn(train[0]) if isinstance(train[0], Table) else None
+    _warn_of_outliers(raw, train)
+    learned = (numbers_of(train[0], columns), train[1])
+    made = None if columns is None else torch.from_numpy(columns.made)
+    real = None if classes else learned[1]
+    scaling = scaling_of(raw.kind, learned[0], real, as_they_are=made) if standardise else Scaling()
+    done = _scaled(learned, scaling)
     return Data(
         name=raw.name,
         train=done,
-        validation=None if held is None else _scaled(held, scaling),
-        test=_scaled(raw.test, scaling),
+        validation=None if held is None else _scaled((numbers_of(held[0], columns), held[1]), scaling),
+        test=_scaled((numbers_of(raw.test[0], columns), raw.test[1]), scaling),
         input_shape=tuple(done[0].shape[1:]),
         outputs=len(raw.class_names) if raw.class_names is not None else done[1].shape[1],
         likelihood="categorical" if classes else "gaussian",
         class_names=raw.class_names,
         scaling=scaling,
         vocabulary=raw.vocabulary,
-        raw_scale=255.0 if raw.test[0].dtype == torch.uint8 else raw.raw_scale,
+        raw_scale=255.0 if getattr(raw.test[0], "dtype", None) == torch.uint8 else raw.raw_scale,
         columns=raw.columns,
         target_name=raw.target_name,
+        table=columns,
     )
 
 
@@ -122,12 +130,13 @@ def load_inputs(
         raw = part.read(None if folder is None else Path(folder))
         if raw.name == like.name and part.source != "own":
             raise DataError(f"'{raw.name}' is the data set itself; an out-of-distribution set is another one")
-        found = tuple(raw.test[0].shape[1:])
+        other = numbers_of(raw.test[0], like.table)
+        found = tuple(other.shape[1:])
         if found != like.input_shape or raw.vocabulary != like.vocabulary:
             raise DataError(
                 f"'{raw.name}' has inputs of shape {found}, '{like.name}' of {like.input_shape}; they must agree"
             )
-        inputs = like.scaling.inputs(as_real(raw.test[0]))
+        inputs = like.scaling.inputs(other)
     if count is None:
         return inputs
     require_count("out-of-distribution set", "count", count)
@@ -157,9 +166,30 @@ def as_real(inputs: Tensor) -> Tensor:
     return inputs.float().div_(255) if inputs.dtype == torch.uint8 else inputs
 
 
+def numbers_of(inputs: Tensor | Table, columns: Columns | None) -> Tensor:
+    """Pixels in [0, 1], a table as the training rows' columns say (without them as its own do), all else as it is."""
+    if isinstance(inputs, Table):
+        return torch.from_numpy((columns or Columns.learn(inputs)).matrix(inputs))
+    return as_real(inputs)
+
+
+def _warn_of_outliers(raw: Raw, train: RawPair) -> None:
+    """Tell numbers that swallow the scale of a column; of a table of one's own, its columns have told theirs."""
+    inputs, targets = train
+    if raw.kind == "table" and isinstance(inputs, Tensor):
+        for column, values in enumerate(inputs.double().T.numpy()):
+            warn_of_outliers(values, words(raw.name, str(column + 1)), stacklevel=4)
+    if raw.class_names is None:
+        rows = inputs.rows if isinstance(inputs, Table) else None
+        owner = inputs.owner if isinstance(inputs, Table) else f"{raw.name}, targets"
+        for output, values in enumerate(targets.double().T.numpy()):
+            name = raw.target_name or (str(output + 1) if targets.shape[1] > 1 else "")
+            warn_of_outliers(values, words(owner, name, rows), stacklevel=4)
+
+
 def _scaled(pair: Pair, scaling: Scaling) -> Pair:
     """A pair standardised; in place for float32, which are ours alone: fresh memory would cost most of the time."""
-    inputs, targets = as_real(pair[0]), scaling.targets(pair[1])
+    inputs, targets = pair[0], scaling.targets(pair[1])
     shift, scale = scaling.input_shift, scaling.input_scale
     if shift is None or scale is None or not inputs.dtype == shift.dtype == torch.float32:
         return scaling.inputs(inputs), targets

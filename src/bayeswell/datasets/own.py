@@ -6,41 +6,43 @@ line that names the file, the row and the column.
 
 from __future__ import annotations
 
-import csv
 import io
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ..errors import DataError, FileError, SettingError, nearest, require_between
 from ..extras import needs_extra
+from ..tables import Table
+from ..tables.numbers import LARGEST
+from ..tables.table import near
 from .bundled import check_seed
+from .csv_cells import cells_of, column_place, read_table, target_texts
 from .data import Pair, Raw, shuffled_split
 from .files import read_bytes
-from .formats import Array, finite_number, is_number, read_npz
+from .formats import Array, read_npz
+from .targets import targets_of
 
-Floats = npt.NDArray[np.float64]
 PICTURE_ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
 TASKS = ("auto", "classification", "regression")
-_MOST_CLASSES_GUESSED = 20
 _TABS = ("tab", "\\t")
 
 
 @dataclass(frozen=True)
 class Csv:
-    """A table of numbers of your own: ``path``, the ``target`` column, and what the ``task`` is.
+    """A table of your own: ``path``, the ``target`` column, and what the ``task`` is.
 
     ``target`` is the name of a column (with ``header = false`` its number, from 1); empty stands for the last one.
     ``columns`` names the inputs, in order; empty stands for all but the target. ``delimiter`` is one character;
     ``tab`` and ``\\t`` stand for a tab.
     ``task`` is classification or regression; ``auto`` takes texts, and whole numbers of at most 20 values, for classes.
+    Missing cells and columns of texts become numbers (``tables.Columns``); ``categories`` names columns whose cells are
+    names though they look like numbers. ``id`` names a column that is no input: ``predict`` carries it along.
     ``test_path`` names a second file with the test rows; without it ``test_share`` of the rows, drawn by the seed
     ``split``, are for the test; a share of 1 makes a set that only tests. So for npz and images.
     """
@@ -54,6 +56,8 @@ class Csv:
     test_share: float = 0.25
     split: int = 0
     columns: Sequence[str] = ()
+    categories: Sequence[str] = ()
+    id: str = ""
 
     name: ClassVar[str] = "csv"
     paper: ClassVar[str] = "your own file"
@@ -62,9 +66,12 @@ class Csv:
 
     def __post_init__(self) -> None:
         _check_own(self.name, self.path, self.task, self.test_share, self.split)
-        if not isinstance(self.columns, list | tuple):
-            raise SettingError(f"csv: columns = {self.columns!r}; it must be a list of names")
-        object.__setattr__(self, "columns", tuple(map(str, self.columns)))
+        for setting in ("columns", "categories"):
+            given = getattr(self, setting)
+            if not isinstance(given, list | tuple):
+                raise SettingError(f"csv: {setting} = {given!r}; it must be a list of names")
+            object.__setattr__(self, setting, tuple(map(str, given)))
+        object.__setattr__(self, "id", str(self.id))
         if self.delimiter in _TABS:
             object.__setattr__(self, "delimiter", "\t")
         if not isinstance(self.delimiter, str) or len(self.delimiter) != 1 or self.delimiter in '\r\n"':
@@ -80,66 +87,27 @@ class Csv:
         raw = _assembled(self, "table", train, test)
         return replace(raw, columns=tuple(names[:-1]), target_name=names[-1]) if self.header else raw
 
-    def _table(self, path: str) -> tuple[list[str], Tensor, Array]:
+    def _table(self, path: str) -> tuple[list[str], Table, Array]:
         """The names of the input columns and of the target, the inputs, and the cells of the target column as text."""
         names, rows = read_table(path, header=self.header, delimiter=self.delimiter)
+        places = {name: place for place, name in enumerate(names)}
         target = names[-1] if self.target == "" else str(self.target)
-        if target not in names:
-            raise DataError(f"{path}: there is no column '{target}' to be the target; {nearest(target, names)}")
+        if target not in places:
+            raise DataError(f"{path}: there is no column '{target}' to be the target; {near(target, names)}")
         if len(names) < 2:
             raise DataError(f"{path}: it has the one column '{names[0]}'; a target and at least one input are needed")
-        place = names.index(target)
-        chosen = [column_place(column, names, path) for column in self.columns]
-        if place in chosen:
-            raise DataError(f"{path}: column '{target}' is the target and cannot be an input too")
-        chosen = chosen or [i for i in range(len(names)) if i != place]
-        inputs = np.empty((len(rows), len(chosen)))
-        targets = []
-        for index, (line, row) in enumerate(rows):
-            where = f"{path}: row {line}, column"
-            inputs[index] = [finite_number(row[i], f"{where} '{names[i]}'") for i in chosen]
-            if not row[place].strip() or row[place].strip().lower() == "nan":
-                raise DataError(f"{where} '{target}': the target is missing")
-            if _is_infinite(row[place]):
-                raise DataError(f"{where} '{target}': the target '{row[place].strip()}' is not finite")
-            targets.append(row[place].strip())
-        return [names[i] for i in (*chosen, place)], torch.from_numpy(inputs), np.array(targets)
-
-
-def column_place(column: str, names: list[str], path: str) -> int:
-    """Where a column stands; refused if it does not."""
-    if column not in names:
-        raise DataError(f"{path}: there is no column '{column}'; {nearest(column, names)}")
-    return names.index(column)
-
-
-def read_table(path: str, *, header: bool, delimiter: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """The names of the columns, and every row with the number of its line."""
-    try:
-        text = read_bytes(Path(path)).decode("utf-8-sig")
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-        rows = [(reader.line_num, row) for row in reader if row]
-    except UnicodeDecodeError as error:
-        raise FileError(f"{path}: not a text in UTF-8 (byte {error.start})") from error
-    except csv.Error as error:
-        raise FileError(f"{path}: not a csv file ({error})") from error
-    if not rows:
-        raise DataError(f"{path}: it is empty")
-    if header:
-        names = [name.strip() for name in rows.pop(0)[1]]
-        if all(is_number(name) for name in names):
-            raise DataError(f"{path}: row 1 holds numbers, not the names of columns; say header = false if it is data")
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise DataError(f"{path}: two columns have the name '{twice}'")
-    else:
-        names = [str(number) for number in range(1, len(rows[0][1]) + 1)]
-    if not rows:
-        raise DataError(f"{path}: it has no row of data")
-    for line, row in rows:
-        if len(row) != len(names):
-            raise DataError(f"{path}: row {line} has {len(row)} columns; it must have {len(names)}")
-    return names, rows
+        for column in (*self.columns, *self.categories, *((self.id,) if self.id else ())):
+            column_place(column, places, path)
+        for what, chosen in (("the target", target), ("the id", self.id)):
+            if chosen in self.columns:
+                raise DataError(f"{path}: column '{chosen}' is {what} and cannot be an input too")
+        if self.id == target:
+            raise DataError(f"{path}: column '{target}' is the target and cannot be the id too")
+        inputs = list(self.columns) or [name for name in names if name not in (target, self.id)]
+        if not inputs:
+            raise DataError(f"{path}: beside the target and the id there is no column to be an input")
+        table = cells_of(path, rows, {name: places[name] for name in inputs}, frozenset(self.categories))
+        return [*inputs, target], table, target_texts(path, rows, target, places[target])
 
 
 @dataclass(frozen=True)
@@ -277,79 +245,16 @@ def read_picture(path: Path, pixels: int, *, grey: bool) -> Array:
     return array[None] if grey else array.transpose(2, 0, 1)
 
 
-def targets_of(
-    values: npt.NDArray[Any], task: str, owner: str, *, varied: bool = True
-) -> tuple[Tensor, tuple[str, ...] | None]:
-    """Classes (int64, with their names in order) or real targets (n, outputs), from numbers or texts.
-
-    ``varied`` refuses targets that are all the same, from which nothing can be learned.
-    """
-    if values.ndim == 2 and values.shape[1] == 1:
-        values = values[:, 0]
-    if values.ndim not in {1, 2} or not values.size:
-        raise DataError(f"{owner}: the targets have shape {values.shape}; they must be (n,) or (n, outputs)")
-    if values.dtype.kind == "f" and not bool(np.isfinite(values).all()):
-        odd = int(np.argwhere(~np.isfinite(values))[0][0])
-        raise DataError(f"{owner}: target {values[odd]} of example {odd + 1} is not finite")
-    numbers = _numbers(values)
-    whole = numbers is not None and bool((numbers == np.round(numbers)).all())
-    if task == "auto":
-        few = len(np.unique(values)) <= _MOST_CLASSES_GUESSED
-        if numbers is None and not few and any(is_number(str(value)) for value in values.flat):
-            # Numbers with a slip among them, far more likely than a class for each number.
-            odd = next(i for i, value in enumerate(values.flat) if not is_number(str(value)))
-            raise DataError(
-                f"{owner}: target '{values.flat[odd]}' of example {odd + 1} is no number, others are; say task"
-            )
-        task = "classification" if values.ndim == 1 and (numbers is None or (whole and few)) else "regression"
-    if task == "regression":
-        return _real_targets(values, numbers, owner, varied), None
-    if values.ndim != 1:
-        raise DataError(f"{owner}: classes must be one column; the targets have shape {values.shape}")
-    if numbers is not None and not whole:
-        odd = int(np.flatnonzero(numbers != np.round(numbers))[0])
-        raise DataError(f"{owner}: target {values[odd]} of example {odd + 1} is no class: give whole numbers or names")
-    if numbers is None:
-        names, classes = np.unique(values, return_inverse=True)
-        shown = tuple(map(str, names))
-    else:
-        found, classes = np.unique(numbers, return_inverse=True)
-        shown = tuple(f"{number:.0f}" for number in found)
-    if varied and len(shown) < 2:
-        raise DataError(f"{owner}: every target is '{shown[0]}'; there must be two classes or more")
-    return torch.from_numpy(classes.reshape(-1).astype(np.int64)), shown
-
-
-def _real_targets(values: npt.NDArray[Any], numbers: Floats | None, owner: str, varied: bool) -> Tensor:
-    if numbers is None:
-        odd = next(i for i, value in enumerate(values) if not is_number(str(value)))
-        raise DataError(f"{owner}: target '{values[odd]}' of example {odd + 1} is not a finite number")
-    columns = torch.from_numpy(np.array(numbers, np.float64)).reshape(len(numbers), -1)
-    constant = torch.nonzero(columns.amax(dim=0) == columns.amin(dim=0))
-    if varied and len(constant):
-        value = float(columns[0, int(constant[0])])
-        raise DataError(f"{owner}: every target is {value:g}; there is nothing to learn")
-    return columns
-
-
-def _numbers(values: npt.NDArray[Any]) -> Floats | None:
-    """The values as float64 if all of them are finite numbers, else None."""
-    try:
-        numbers = values.astype(np.float64)
-    except ValueError:
-        return None
-    return numbers if bool(np.isfinite(numbers).all()) else None
-
-
 def _inputs_of(array: Array, owner: str) -> tuple[str, Tensor]:
     if array.dtype.kind not in "biuf":
         raise DataError(f"{owner} has dtype {array.dtype}; inputs must be numbers")
     if array.ndim not in {2, 3, 4} or not array.size:
         raise DataError(f"{owner} has shape {array.shape}; it must be (n, features), (n, H, W) or (n, C, H, W)")
-    wrong = np.argwhere(~np.isfinite(array)) if array.dtype.kind == "f" else np.empty((0, array.ndim))
+    wrong = np.argwhere(~(np.abs(array) <= LARGEST)) if array.dtype.kind == "f" else np.empty((0, array.ndim))
     if len(wrong):
         place = tuple(int(index) for index in wrong[0])
-        raise DataError(f"{owner}: the value at index {list(place)} is {array[place]}; inputs must be finite")
+        allowed = f"finite and at most {LARGEST:g}" if np.isfinite(array[place]) else "finite"
+        raise DataError(f"{owner}: the value at index {list(place)} is {array[place]}; inputs must be {allowed}")
     if array.ndim == 2:
         return "table", torch.from_numpy(array.astype(np.float64))
     if array.ndim == 3:
@@ -382,7 +287,12 @@ def _assembled(part: Csv | Npz, kind: str, train: Sequence[Any], test: Sequence[
 
 
 def _split(
-    name: str, kind: str, inputs: Tensor, targets: Tensor, classes: tuple[str, ...] | None, part: Csv | Npz | Images
+    name: str,
+    kind: str,
+    inputs: Tensor | Table,
+    targets: Tensor,
+    classes: tuple[str, ...] | None,
+    part: Csv | Npz | Images,
 ) -> Raw:
     if part.test_share == 1:
         return Raw(name, kind, None, (inputs, targets), classes)
@@ -401,10 +311,3 @@ def _given(name: str, kind: str, train: Pair, test: Pair, classes: tuple[str, ..
         only = classes[int(train[1][0])]
         raise DataError(f"{path}: all {len(train[1])} training examples are of class '{only}'; two are needed")
     return Raw(name, kind, train, test, classes)
-
-
-def _is_infinite(cell: str) -> bool:
-    try:
-        return math.isinf(float(cell))
-    except ValueError:
-        return False

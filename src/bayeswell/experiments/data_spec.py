@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor
 
 from ..datasets import Data, Scaling, find_data
 from ..datasets.own import Csv
 from ..errors import DataError, FileError
 from ..persistence import read_document, write_document
+from ..tables import Columns
 from .experiment import Experiment
 
 T = TypeVar("T")
 
 NAME = "data.json"
 _FORMAT = 1
-_TENSORS = ("input_shift", "input_scale", "target_shift", "target_scale")
-_DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 @dataclass(frozen=True)
 class DataSpec:
     """A data set without its examples.
 
-    ``columns`` and ``target_name`` are names in a table of one's own, ``delimiter`` stands between its cells.
+    ``columns`` and ``target_name`` are names in a table of one's own, ``delimiter`` stands between its cells; ``table``
+    is what its columns became, ``id`` names one that is no input and is carried along.
     ``raw_scale`` is the pixel value of a file that stands for full brightness: 16 for digits, 255 for bytes, 1 where
     numbers were taken as they are.
     """
@@ -45,6 +44,8 @@ class DataSpec:
     target_name: str | None = None
     delimiter: str = ","
     raw_scale: float = 1.0
+    table: Columns | None = None
+    id: str = ""
 
     @classmethod
     def of(cls, data: Data, experiment: Experiment) -> DataSpec:
@@ -53,6 +54,7 @@ class DataSpec:
         return cls(
             data.name, data.input_shape, data.outputs, data.class_names, data.vocabulary, data.scaling, data.columns,
             data.target_name, part.delimiter if isinstance(part, Csv) else ",", data.raw_scale,
+            data.table, part.id if isinstance(part, Csv) else "",
         )  # fmt: skip
 
     def pixels(self, values: Tensor, *, whole: bool, owner: object) -> Tensor:
@@ -73,10 +75,12 @@ class DataSpec:
 
     def write(self, folder: Path) -> None:
         """Into the folder of a run."""
-        scaling = {name: _plain(getattr(self.scaling, name)) for name in _TENSORS}
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         lists = {name: list(value) for name, value in values.items() if isinstance(value, tuple)}
-        write_document(folder / NAME, {"format": _FORMAT, **values, **lists, "scaling": scaling})
+        write_document(folder / NAME, {"format": _FORMAT, **values, **lists, **self._learned()})
+
+    def _learned(self) -> dict[str, Any]:
+        return {"scaling": self.scaling.as_json(), "table": None if self.table is None else self.table.as_json()}
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> DataSpec:
@@ -92,27 +96,19 @@ class DataSpec:
                 outputs=int(record["outputs"]),
                 class_names=_optional(_names, record["class_names"]),
                 vocabulary=_optional(int, record["vocabulary"]),
-                scaling=Scaling(**{name: _optional(_tensor, record["scaling"][name]) for name in _TENSORS}),
+                scaling=Scaling.from_json(record["scaling"]),
                 columns=_optional(_names, record["columns"]),
                 # A run of an earlier version says nothing of these.
                 target_name=_optional(str, record.get("target_name")),
                 delimiter=str(record.get("delimiter", ",")),
                 raw_scale=float(record.get("raw_scale", 16.0 if record["name"] == "digits" else 1.0)),
+                table=_optional(Columns.from_json, record.get("table")),
+                id=str(record.get("id", "")),
             )
         except FileError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FileError(f"{str(path)!r} does not describe data ({error!r})") from error
-
-
-def _plain(tensor: Tensor | None) -> dict[str, Any] | None:
-    if tensor is None:
-        return None
-    return {"dtype": str(tensor.dtype).removeprefix("torch."), "values": tensor.tolist()}
-
-
-def _tensor(record: Mapping[str, Any]) -> Tensor:
-    return torch.tensor(record["values"], dtype=_DTYPES[record["dtype"]])
 
 
 def _names(record: Any) -> tuple[str, ...]:

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from ..datasets import Data, find_data, load_data, load_inputs
-from ..datasets.load import as_real
+from ..datasets.load import as_real, numbers_of
 from ..errors import DataError, FileError, SettingError, nearest, require_count
 from ..persistence.manifest import MANIFEST
 from ..predictive import ClassPrediction
 from ..predictive.predictor import Predictor, load
+from ..tables import Table
 from ..training.run_folder import CONFIG, MODEL
 from .config_parsing import as_data_choice
 from .data_spec import NAME, DataSpec
@@ -106,6 +107,8 @@ def _other_data(other: Mapping[str, Any], own: Mapping[str, Any], spec: DataSpec
     part = find_data({**_known_of(other, own, spec), **other})
     raw = part.read(None)
     inputs, targets = raw.test
+    if isinstance(inputs, Table):
+        inputs = numbers_of(inputs, spec.table)
     shape = tuple(inputs.shape[1:])
     if (shape, raw.vocabulary) != (spec.input_shape, spec.vocabulary):
         raise DataError(f"'{raw.name}' has inputs of shape {shape}, the run was trained on {spec.input_shape}")
@@ -149,6 +152,7 @@ def _known_of(other: Mapping[str, Any], own: Mapping[str, Any], spec: DataSpec) 
         if spec.columns is not None and {**known, **other}.get("header", True):
             known |= {"columns": spec.columns}
             known |= {} if spec.target_name is None else {"target": spec.target_name}
+            known |= {} if spec.table is None else {"categories": sorted(spec.table.texts)}
     return known
 
 

@@ -23,6 +23,7 @@ from .data_spec import DataSpec
 from .evaluating import BATCH, load_model
 from .paths import path_of
 from .scores import raw_mean_and_std, raw_std
+from .table_inputs import table_inputs
 
 _TABLES = frozenset({".csv", ".tsv", ".txt"})
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -69,6 +70,8 @@ def read_inputs(path: str | os.PathLike[str], spec: DataSpec) -> Tensor:
 
 
 def _csv_inputs(file: Path, spec: DataSpec) -> Tensor:
+    if spec.table is not None:
+        return table_inputs(file, spec, spec.table)
     names, rows = _table(file, spec.delimiter)
     size = math.prod(spec.input_shape)
     if spec.columns is not None and names is not None:
@@ -138,29 +141,35 @@ def write_predictions(
     prediction: ClassPrediction | RealPrediction,
     spec: DataSpec,
     files: Sequence[Path] | None = None,
+    ids: tuple[str, Sequence[str]] | None = None,
 ) -> None:
     """One row an example: label, probabilities, entropy and its parts in nats; or mean and stds in raw units.
 
-    ``files`` are the pictures that were looked at; their names come first in each row.
+    ``files`` are the pictures that were looked at; their names come first in each row. So do ``ids``, the name of a
+    column and its cells (``table_inputs.id_cells``).
     """
     try:
         with open(path, "w", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerows(prediction_rows(prediction, spec, files))
+            csv.writer(file, lineterminator="\n").writerows(prediction_rows(prediction, spec, files, ids))
     except (OSError, ValueError) as error:
         raise FileError(f"cannot write {os.fspath(path)!r}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def prediction_rows(
-    prediction: ClassPrediction | RealPrediction, spec: DataSpec, files: Sequence[Path] | None = None
+    prediction: ClassPrediction | RealPrediction,
+    spec: DataSpec,
+    files: Sequence[Path] | None = None,
+    ids: tuple[str, Sequence[str]] | None = None,
 ) -> Iterator[list[Any]]:
-    """The table: a header, then a row for each example, which begins with the name of its file if it has one."""
+    """The table: a header, then a row for each example, which begins with the name of its file, or its id, if any."""
     rows = _rows(prediction, spec)
-    if files is None:
+    first = ids if files is None else ("file", [str(file) for file in files])
+    if first is None:
         yield from rows
         return
-    yield ["file", *next(rows)]
-    for file, row in zip(files, rows, strict=True):
-        yield [harmless(str(file)), *row]
+    yield [harmless(first[0]), *next(rows)]
+    for cell, row in zip(first[1], rows, strict=True):
+        yield [harmless(cell), *row]
 
 
 def _rows(prediction: ClassPrediction | RealPrediction, spec: DataSpec) -> Iterator[list[Any]]:

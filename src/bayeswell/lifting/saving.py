@@ -25,6 +25,7 @@ from ..posteriors import POSTERIORS
 from ..priors import PRIORS, FlatPrior, LearnedPrior
 from ..priors.centres import ZERO
 from ..registry import written
+from ..tables import Preparation
 from ..types import SAMPLED, Calibration
 from .dropout import dropout_settings, with_drawn_dropout
 from .lift import bayesian
@@ -37,15 +38,23 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Saved:
-    """What ``load`` brings back. ``calibration`` tells what held-out data have changed of it, if they were asked."""
+    """What ``load`` brings back. ``calibration`` tells what held-out data have changed of it, if they were asked.
+
+    ``preparation`` is what is done to the user's data before the network sees them, and undone in predictions.
+    """
 
     model: BayesianModule
     likelihood: LikelihoodPart
     calibration: Calibration | None = field(default=None, kw_only=True)
+    preparation: Preparation | None = field(default=None, kw_only=True, repr=False)
 
 
 def save(
-    path: str | os.PathLike[str], model: BayesianModule, likelihood: Any, calibration: Calibration | None = None
+    path: str | os.PathLike[str],
+    model: BayesianModule,
+    likelihood: Any,
+    calibration: Calibration | None = None,
+    preparation: Preparation | None = None,
 ) -> None:
     """Write posterior, prior, deterministic parameters, buffers, likelihood and structure to the folder ``path``.
 
@@ -77,6 +86,8 @@ def save(
     }
     if calibration is not None:
         record["calibration"] = fields_of(calibration)
+    if preparation is not None:
+        record["preparation"] = preparation.as_json()
     write_bundle(path, tensors, record)
 
 
@@ -104,6 +115,7 @@ def load(
     try:
         model, likelihood = _rebuild(record, chosen, parts)
         calibration = _calibration(record.get("calibration"))
+        preparation = _preparation(record.get("preparation"))
         _fill(model, _under("model.", bundle), f"{os.fspath(path)}: the network given")
         if isinstance(likelihood, nn.Module):
             _fill(likelihood, _under("likelihood.", bundle), f"{os.fspath(path)}: the likelihood")
@@ -115,7 +127,7 @@ def load(
         raise FileError(f"{os.fspath(path)}: the record does not describe a bayeswell model ({error!r})") from error
     if isinstance(likelihood, nn.Module):
         likelihood.to(device)
-    return Saved(model.to(device), likelihood, calibration=calibration)
+    return Saved(model.to(device), likelihood, calibration=calibration, preparation=preparation)
 
 
 def _network(path: str | os.PathLike[str], bundle: Bundle) -> nn.Module:
@@ -193,6 +205,13 @@ def _calibration(record: Mapping[str, Any] | None) -> Calibration | None:
         return None
     kinds = {one.name: {"str": str, "int": int}.get(str(one.type), float) for one in fields(Calibration)}
     return Calibration(**{name: kind(record[name]) for name, kind in kinds.items()})
+
+
+def _preparation(record: Mapping[str, Any] | None) -> Preparation | None:
+    try:
+        return None if record is None else Preparation.from_json(record)
+    except ValueError as error:
+        raise TypeError(f"preparation: {error}") from error
 
 
 def _tuples(settings: Mapping[str, Any]) -> dict[str, Any]:

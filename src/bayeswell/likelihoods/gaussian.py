@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ class Gaussian(nn.Module):
 
     name: ClassVar[str] = "gaussian"
     paper: ClassVar[str] = "Nix & Weigend 1994 (per_input)"
+    finite_variance: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -146,6 +148,19 @@ class Gaussian(nn.Module):
     def widened(self, factor: float) -> Gaussian:
         """This likelihood with a noise std so many times as large."""
         return with_noise_factor(self, self.noise_factor * factor)
+
+    def for_scaled_targets(self, scale: Sequence[float]) -> Gaussian:
+        """The likelihood of (y - shift) / scale, where this is of y: a known std is divided by the scale of its output.
+
+        Noise that is learned is learned in the scaled units, from where it starts.
+        """
+        if self.noise != "known":
+            return self
+        stds = [self.std] * len(scale) if isinstance(self.std, int | float) else list(self.std)
+        if len(stds) != len(scale):
+            raise DataError(f"gaussian: std has {len(stds)} numbers, the targets {len(scale)} an example")
+        scaled = [float(std) / factor for std, factor in zip(stds, scale, strict=True)]
+        return dataclasses.replace(self, std=scaled[0] if len(scaled) == 1 else tuple(scaled))
 
     def _mean_and_log_std(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """The means, and log_std as a tensor that broadcasts against them."""

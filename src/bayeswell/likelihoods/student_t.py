@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -127,6 +129,19 @@ class StudentT(nn.Module):
     def widened(self, factor: float) -> StudentT:
         """This likelihood with a scale so many times as large."""
         return with_noise_factor(self, self.noise_factor * factor)
+
+    def for_scaled_targets(self, scale: Sequence[float]) -> StudentT:
+        """The likelihood of (y - shift) / scale, where this is of y: a known ``scale`` is divided by theirs.
+
+        One that is learned is learned in the scaled units, from where it starts.
+        """
+        if self.noise != "known":
+            return self
+        if max(scale) > min(scale):
+            raise SettingError(
+                "student_t: noise 'known' is one scale for all outputs, whose units differ: scale yourself"
+            )
+        return dataclasses.replace(self, scale=self.scale / scale[0])
 
     def _logs(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """log scale and log df."""

@@ -191,10 +191,15 @@ def real_prediction(averages: Sequence[RealAverage]) -> RealPrediction:
     draws, dtype = averages[0].draws, averages[0].dtype
     mean = torch.cat([average.mean for average in averages])
     _require_finite(mean)
+    epistemic = (torch.cat([average.squares for average in averages]) / draws).to(dtype)
+    aleatoric = (torch.cat([average.variance for average in averages]) / draws).to(dtype)
+    _require_variance(epistemic, dtype, "epistemic")
+    if getattr(averages[0].likelihood, "finite_variance", False):
+        _require_variance(aleatoric, dtype, "aleatoric")
     return RealPrediction(
         mean=mean.to(dtype),
-        epistemic_variance=(torch.cat([average.squares for average in averages]) / draws).to(dtype),
-        aleatoric_variance=(torch.cat([average.variance for average in averages]) / draws).to(dtype),
+        epistemic_variance=epistemic,
+        aleatoric_variance=aleatoric,
         draws=draws,
         kept=_join([average.samples for average in averages]),
         law=_law(averages),
@@ -257,6 +262,16 @@ def _join(samples: Sequence[list[Tensor] | None]) -> Tensor | None:
     """(D, S, ...) from each batch's list of draws."""
     kept = [torch.stack(draws) for draws in samples if draws is not None]
     return torch.cat(kept, dim=1) if kept else None
+
+
+def _require_variance(variance: Tensor, dtype: torch.dtype, kind: str) -> None:
+    """A likelihood whose variance is always finite has its ``finite_variance`` say so; heavy tails may have none."""
+    wrong = ~torch.isfinite(variance.reshape(len(variance), -1)).all(1)
+    if bool(wrong.any()):
+        raise NetworkError(
+            f"the {kind} variance of the prediction for example {int(wrong.nonzero()[0])} is beyond {dtype}: the "
+            "inputs or targets are too large to compute with; scale them (fit(..., standardise=True))"
+        )
 
 
 def _require_finite(averaged: Tensor) -> None:

@@ -34,9 +34,10 @@ class Predictor(Saved):
         prediction: str | None = None,
     ) -> ClassPrediction | RealPrediction:
         """The prediction averaged over posterior draws, with its uncertainty; arguments as in ``bayeswell.predict``."""
-        return predict(
+        prepared = inputs if self.preparation is None else self.preparation.inputs(inputs)
+        found = predict(
             self.model,
-            inputs,
+            prepared,
             self.likelihood,
             draws=draws,
             batch_size=batch_size,
@@ -44,10 +45,11 @@ class Predictor(Saved):
             keep_samples=keep_samples,
             prediction=prediction,
         )
+        return found if self.preparation is None else self.preparation.restore(found)  # type: ignore[no-any-return]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything needed to predict again to a folder; ``bayeswell.load`` brings it back."""
-        save_model(path, self.model, self.likelihood, self.calibration)
+        save_model(path, self.model, self.likelihood, self.calibration, self.preparation)
 
     def calibrate(
         self,
@@ -68,8 +70,11 @@ class Predictor(Saved):
         scale of 0 cannot be undone: then it stays the mean network).
         """
         own = uncalibrated(self)
+        if self.preparation is not None:
+            inputs, targets = self.preparation.inputs(inputs), self.preparation.targets(targets)
         held_out = HeldOut(own.model, own.likelihood, inputs, targets, weights)
         found = find_calibration([held_out], draws=draws, batch_size=batch_size, seed=seed)
+        found = found if self.preparation is None else found.shifted(self.preparation.nll_shift)
         result = own.calibrated(found)
         if self.calibration is None or self.calibration.std_scale != 0:
             return result
@@ -95,4 +100,4 @@ def load(
     ``bayeswell.register``. Nothing that is loaded is run.
     """
     saved = load_saved(path, net, device=device, parts=parts)
-    return Predictor(saved.model, saved.likelihood, calibration=saved.calibration)
+    return Predictor(saved.model, saved.likelihood, calibration=saved.calibration, preparation=saved.preparation)

@@ -21,6 +21,7 @@ from ..errors import (
     BayeswellWarning,
     CompositionError,
     NetworkError,
+    ScaleWarning,
     SettingError,
     VerdictWarning,
     nearest,
@@ -43,6 +44,7 @@ from .examples import dtype_of, first_examples
 from .finalize import final_model
 from .loop import train
 from .members import Contribution, contribution, gather, mean_likelihood
+from .preparing import prepared, with_preparation
 from .progress import ProgressBar, wants_progress
 from .records import EpochRecord, History, Watcher
 from .result import Result
@@ -81,6 +83,7 @@ def fit(
     watch: Watcher | None = None,
     progress: bool | None = None,
     calibrate: bool | int | float = False,
+    standardise: bool = False,
     **settings: Any,
 ) -> Result:
     """Train a network as a Bayesian one.
@@ -88,8 +91,9 @@ def fit(
     Args:
         net: any ``nn.Module``; it is copied, not changed. Or what was trained before (a ``Result``, what ``load``
             brings back, a lifted model): then training goes on, see below.
-        data: ``(inputs, targets)`` as tensors or numpy arrays, a Dataset or a DataLoader; a third part says how often
-            each example counts (a weight of 2: the example met twice).
+        data: ``(inputs, targets)`` as tensors, arrays or data frames (what becomes of texts, missing cells and names:
+            ``Preparation``), a Dataset or a DataLoader; a third part says how often each example counts (a weight of
+            2: the example met twice).
         method: a name (``find_method``), or a ``Method``; None: "auto", or the result's own.
         likelihood: a name, ``{"name": ..., setting: value}``, an object with an ``nll``, or a function of the outputs
             that returns a torch distribution; None: "categorical", or the result's own.
@@ -113,6 +117,8 @@ def fit(
         calibrate: choose a scale of the stds and a temperature of the logits (or noise) on held-out data, see
             ``Predictor.calibrate``: on ``validation`` if given, else on a tenth of the data, or of fewer than 5,000 by
             cross-fitting in five folds (five times the training). A share (0.2) or a number of folds (10) says which.
+        standardise: scale inputs, and real targets, to zero mean and unit std of the training data; kept in the saved
+            model and undone in predictions.
         settings: any part of the method by name: posterior, prior, estimator, temperature, stepper, lr, ...
 
     A result goes on as if it had been planned longer from the start: with a constant rate, a temperature that is a
@@ -127,6 +133,8 @@ def fit(
     if resume and folder is None:
         raise SettingError("resume = True, but no folder: say where the run is")
     _require_known(settings)
+    ready = prepared(net, data, validation, likelihood, standardise, seed)
+    net, data, validation, likelihood = ready.net, ready.data, ready.validation, ready.likelihood
     if calibrate is not False:
         if isinstance(net, Saved | BayesianModule) and validation is None:
             raise SettingError(
@@ -142,7 +150,10 @@ def fit(
             )  # fmt: skip
 
         how: dict[str, Any] = {"validation": validation, "folder": folder, "seed": seed}
-        return calibrated_fit(again, data, calibrate, **how, resume=resume, dtype=_dtype(net))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ScaleWarning)  # it was said of the whole data
+            result = calibrated_fit(again, data, calibrate, **how, resume=resume, dtype=_dtype(net))
+        return with_preparation(result, ready.preparation)
     start = beginning(net, method, likelihood, settings, where)
     dtype = dtype_of(start.module)
     batches = as_batches(data, batch_size, dtype, augment)
@@ -173,7 +184,8 @@ def fit(
                 engine.wait()
         if wants_progress(progress) and engine.rank == 0:
             watchers.append(stack.enter_context(closing(ProgressBar())))
-        return _fit_members(plan, validate, best, watchers, run_folder, held_out)
+        result = _fit_members(plan, validate, best, watchers, run_folder, held_out)
+        return with_preparation(result, ready.preparation)
 
 
 def _dtype(net: nn.Module | Saved) -> torch.dtype | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 LOGITS, NOISE = "logits", "noise"
 """What a likelihood is made less sure by: its logits divided, or its noise std multiplied."""
@@ -52,6 +52,10 @@ class Calibration:
         if self.widening in (1 / LARGEST_WIDENING, LARGEST_WIDENING):
             ends.append(f"{_WORDS.get(self.widens, 'widening x')} {self.widening:g}")
         return " and ".join(ends)
+
+    def shifted(self, nats: float) -> Calibration:
+        """The same with NLLs of targets in other units: so many nats more for each datum."""
+        return replace(self, nll_before=self.nll_before + nats, nll_after=self.nll_after + nats)
 
     def __str__(self) -> str:
         done = [f"stds x {self.std_scale:.3g}"] if self.std_scale != 1 else []
