@@ -206,7 +206,12 @@ def test_networks_of_every_kind() -> None:
 
     model.set_params(network=made).fit(x, y)
     assert asked == [(2, 3)]
-    for choice, count in (((5,), 33), ([4, 3], 39), ({"name": "mlp", "hidden": [5], "activation": "tanh"}, 33), (None, 303)):
+    for choice, count in (
+        ((5,), 33),
+        ([4, 3], 39),
+        ({"name": "mlp", "hidden": [5], "activation": "tanh"}, 33),
+        (None, 303),
+    ):
         found = model.set_params(network=choice).fit(x, y)
         assert found.result_.model.layout.size == count
     per_input = BayesianRegressor("map", (5,), likelihood={"name": "gaussian", "noise": "per_input"}, epochs=2)

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayeswell.errors import DataError
-from bayeswell.sklearn import BayesianRegressor
-from bayeswell.sklearn import measure
+from bayeswell.sklearn import BayesianRegressor, measure
 from bayeswell.sklearn.measure import Rows, counted, merged, written_out
 
 X = np.array([[0.5, -0.0], [2.0, 1.0], [0.5, 0.0], [2.0, 1.0]])

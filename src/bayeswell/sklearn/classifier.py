@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..errors import DataError, SettingError
 from ..likelihoods import Categorical
@@ -73,6 +72,8 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):  # type: ignore[mi
         )  # fmt: skip
         self.class_weight = class_weight
 
+    _targets: ClassVar[Mapping[str, Any]] = {}
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on (n, features) inputs and n labels of any kind; a weight of 2 is the row met twice."""
         return self._fit(X, y, sample_weight)
@@ -117,18 +118,13 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):  # type: ignore[mi
             raise SettingError(f"likelihood = {self.likelihood!r} predicts no classes; use 'categorical'")
         return found
 
-    def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
-        inputs, targets = validate_data(self, X, y, dtype=[np.float64, np.float32], reset=reset)
+    def _learn_targets(self, targets: Array) -> None:
         check_classification_targets(targets)
-        return inputs, targets
-
-    def _learn_targets(self, targets: Array, weights: Array | None) -> None:
         told = getattr(self, "_told_classes", None)
         self.classes_ = np.unique(targets) if told is None else told
         if len(self.classes_) < 2:
-            raise DataError(
-                f"{type(self).__name__} needs at least 2 classes; the data have 1 class, {self.classes_.tolist()[0]!r}"
-            )
+            only = self.classes_.tolist()[0]
+            raise DataError(f"{type(self).__name__} needs at least 2 classes; the data have 1 class, {only!r}")
 
     def _encoded(self, targets: Array) -> Array:
         known = np.isin(targets, self.classes_)
@@ -136,12 +132,6 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):  # type: ignore[mi
             new = np.unique(targets[~known]).tolist()
             raise DataError(f"y has classes {new} that are not among those of the first call, {self.classes_.tolist()}")
         return np.searchsorted(self.classes_, targets)
-
-    def _scale_targets(self, rows: Rows) -> None:
-        """Classes have no scale."""
-
-    def _targets_for_training(self, targets: Array) -> Array:
-        return targets
 
     def _likelihood_and_outputs(self, rows: Rows) -> tuple[Any, int]:
         outputs = len(self.classes_)

@@ -6,25 +6,31 @@ import copy
 import math
 import warnings
 from collections.abc import Mapping
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, check_X_y
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from ..errors import CompositionError, SettingError, require_between, require_count
+from ..likelihoods import LIKELIHOODS
 from ..methods import Method, find_method
 from ..posteriors import POSTERIORS
 from ..predictive import ClassPrediction, RealPrediction
+from ..tables import Columns, Preparation, Scaling, Table, is_frame, table_of
 from ..training import Result, fit
 from ..training.data import batch_count, usual_batch_size
+from ..training.examples import dtype_of
+from ..training.preparing import with_preparation
 from ..types import BANK, LOG_PROB, POINT
-from .measure import Array, Rows, counted, merged, written_out
+from .measure import Array, Rows, counted, merged, repetitions, written_out
 from .networks import network_for
 
+_REAL = (np.float64, np.float32)
 STEPS, LEAST_EPOCHS, MOST_EPOCHS = 500, 10, 100
 """``epochs=None``: as many as make so many steps, within these limits."""
 
@@ -72,24 +78,15 @@ class BayesianEstimator(BaseEstimator):  # type: ignore[misc]
 
     # What the two kinds say for themselves.
 
-    def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
-        """Inputs as real numbers, and targets as they were given."""
-        raise NotImplementedError
+    _targets: ClassVar[Mapping[str, Any]]
+    """How scikit-learn checks the targets."""
 
-    def _learn_targets(self, targets: Array, weights: Array | None) -> None:
+    def _learn_targets(self, targets: Array) -> None:
         """Remember what is fixed once of the targets: classes, number of outputs."""
         raise NotImplementedError
 
     def _encoded(self, targets: Array) -> Array:
-        """Targets as numbers."""
-        raise NotImplementedError
-
-    def _scale_targets(self, rows: Rows) -> None:
-        """Learn the scale of the targets, where they have one."""
-        raise NotImplementedError
-
-    def _targets_for_training(self, targets: Array) -> Array:
-        """Encoded targets as the likelihood takes them."""
+        """Targets as numbers, (n,) or (n, outputs)."""
         raise NotImplementedError
 
     def _likelihood_and_outputs(self, rows: Rows) -> tuple[Any, int]:
@@ -108,32 +105,30 @@ class BayesianEstimator(BaseEstimator):  # type: ignore[misc]
         self._learn(X, y, sample_weight, goes_on=goes_on, one_network=True, sequential=goes_on)
         return self
 
-    def _learn(
-        self, X: Any, y: Any, sample_weight: Any, *, goes_on: bool, one_network: bool, sequential: bool
-    ) -> None:
+    def _learn(self, X: Any, y: Any, sample_weight: Any, *, goes_on: bool, one_network: bool, sequential: bool) -> None:
         self._require_settings()
         inputs, targets = self._checked(X, y, reset=not goes_on)
-        given, weights = len(inputs), None
+        given, weights = len(targets), None
         if sample_weight is not None:
-            weights = _check_sample_weight(sample_weight, inputs, dtype=np.float64, ensure_non_negative=True)
+            weights = _check_sample_weight(sample_weight, targets, dtype=np.float64, ensure_non_negative=True)
         chosen = counted(weights, given)
-        targets, weights = targets[chosen], None if weights is None else weights[chosen]
+        targets = targets[chosen]
         if not goes_on:
-            self._learn_targets(targets, weights)
-        rows = merged(Rows(inputs[chosen], self._encoded(targets), weights))
+            self._learn_targets(targets)
+            self._learn_columns(inputs, weights)
+        numbers = (inputs if self._columns is None else self._columns.matrix(inputs))[chosen]
+        rows = merged(Rows(numbers, self._encoded(targets), None if weights is None else weights[chosen]))
         seed = self._seed if goes_on else int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         rows, held_out = self._split(rows, seed, given)
-        if not goes_on:
-            self._learn_scales(rows)
         likelihood, outputs = self._likelihood_and_outputs(rows)
-        data = self._scaled(rows)
-        start: Any = self.result_ if goes_on else None
+        start: Any = replace(self.result_, preparation=None) if goes_on else None
         if start is None:
-            dtype = torch.float32 if data.inputs.dtype == np.float32 else torch.float64
-            start = network_for(self.network, self.n_features_in_, outputs, dtype, seed)
+            dtype = torch.float32 if numbers.dtype == np.float32 else torch.float64
+            start = network_for(self.network, numbers.shape[1], outputs, dtype, seed)
+            likelihood = self._prepare(rows, likelihood, dtype_of(start) or dtype)
         settings: dict[str, Any] = {
             "method": self.method,
-            "likelihood": None if goes_on else copy.deepcopy(likelihood),  # what it learns is not a parameter
+            "likelihood": None if goes_on else likelihood,
             "epochs": self._epochs(len(rows)),
             "batch_size": self.batch_size,
             "seed": seed,
@@ -142,16 +137,72 @@ class BayesianEstimator(BaseEstimator):  # type: ignore[misc]
             **self._method_settings(one_network),
         }
         if held_out is not None:
-            settings |= {"validation": self._scaled(held_out).data()[:2], "early_stopping": self._patience}
-        train = _updated if sequential else _trained
+            settings |= {"validation": self._scaled(held_out)[:2], "early_stopping": self._patience}
+        train = _updated if sequential else fit
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            self.result_ = train(start, data, settings)
+            result = train(start, self._scaled(rows), **settings)
+        self.result_: Result = with_preparation(result, self._preparation)
         self._seed = seed
         self.n_iter_ = max(len(history.epochs) for history in self.result_.histories)
         # Each once, at the caller's line, where the result cannot be lost by a filter that makes errors of them.
         for category, line in dict.fromkeys((warning.category, str(warning.message)) for warning in said):
             warnings.warn(line, category, stacklevel=4)
+
+    def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Array]:
+        """Inputs as a table or an array of real numbers, and targets, by scikit-learn's own rules."""
+        table = self._table(X, reset=reset)
+        if table is None:
+            return validate_data(  # type: ignore[no-any-return]
+                self, X, y, dtype=_REAL, reset=reset, **self._targets
+            )
+        _, targets = check_X_y(np.zeros((len(table), 1)), y, estimator=self, **self._targets)
+        return table, targets
+
+    def _table(self, X: Any, *, reset: bool) -> Table | None:
+        """A data frame with texts or missing cells; what is learned on one stays one."""
+        known = None if reset else self._columns
+        if not is_frame(X) or (known is None and not reset):
+            return None
+        table = table_of(X)
+        if known is None and not any(_is_text_or_missing(cells) for cells in table.columns.values()):
+            return None
+        validate_data(self, X, skip_check_array=True, reset=reset)  # the names of columns
+        return table
+
+    def _learn_columns(self, inputs: Table | Array, weights: Array | None) -> None:
+        """How texts and missing cells become numbers: from the rows that count, whole weights being repetitions."""
+        self._columns: Columns | None = None
+        if isinstance(inputs, Table):
+            places = repetitions(weights, len(inputs))
+            chosen = np.flatnonzero(counted(weights, len(inputs))) if places is None else places
+            self._columns = Columns.learn(inputs[torch.from_numpy(chosen)])
+
+    def _prepare(self, rows: Rows, likelihood: Any, dtype: torch.dtype) -> Any:
+        """Learn scales, each row counting as often as its weight says; the likelihood in scaled units."""
+        scaling: dict[str, torch.Tensor] = {}
+        if self.standardise:
+            scale = StandardScaler().fit(rows.inputs, sample_weight=rows.weights)
+            if self._columns is not None:  # 0 and 1 that texts and missing cells became stay
+                scale.mean_[self._columns.made], scale.scale_[self._columns.made] = 0, 1
+            scaling |= {"input_shift": _tensor(scale.mean_), "input_scale": _tensor(scale.scale_)}
+        part: Any = LIKELIHOODS.resolve(likelihood)
+        if self.standardise and hasattr(part, "for_scaled_targets"):
+            scale = StandardScaler().fit(rows.targets, sample_weight=rows.weights)
+            scaling |= {"target_shift": _tensor(scale.mean_), "target_scale": _tensor(scale.scale_)}
+            part = part.for_scaled_targets(scale.scale_.tolist())
+        names = tuple(map(str, self.classes_.tolist())) if hasattr(self, "classes_") else None
+        self._preparation = Preparation(self._columns, Scaling(**scaling), names, dtype=dtype)
+        return copy.deepcopy(part)  # what it learns is not the user's parameter
+
+    def _scaled(self, rows: Rows) -> tuple[Any, ...]:
+        """As ``fit`` takes them."""
+        scaling, dtype = self._preparation.scaling, self._preparation.dtype
+        inputs, targets = (torch.from_numpy(numbers) for numbers in (rows.inputs, rows.targets))
+        if targets.is_floating_point():
+            targets = scaling.targets(targets, dtype)
+        weights = () if rows.weights is None else (rows.weights,)
+        return (scaling.inputs(inputs, dtype), targets, *weights)
 
     def _require_settings(self) -> None:
         name = type(self).__name__
@@ -159,9 +210,7 @@ class BayesianEstimator(BaseEstimator):  # type: ignore[misc]
             require_count(name, "epochs", self.epochs)
         require_count(name, "draws", self.draws)
         if self.early_stopping:
-            require_between(
-                name, "validation_fraction", self.validation_fraction, 0, 1, open_low=True, open_high=True
-            )
+            require_between(name, "validation_fraction", self.validation_fraction, 0, 1, open_low=True, open_high=True)
         if self.settings is not None and not isinstance(self.settings, Mapping):
             raise SettingError(f"{name}: settings = {self.settings!r}; give a mapping such as {{'prior': 'normal'}}")
 
@@ -198,42 +247,35 @@ class BayesianEstimator(BaseEstimator):  # type: ignore[misc]
             )
         return written_out(rows.taken(order[size:]), given), written_out(rows.taken(order[:size]), given)
 
-    def _learn_scales(self, rows: Rows) -> None:
-        self._input_scale = StandardScaler().fit(rows.inputs, sample_weight=rows.weights) if self.standardise else None
-        self._scale_targets(rows)
-
-    def _scaled(self, rows: Rows) -> Rows:
-        return Rows(self._scaled_inputs(rows.inputs), self._targets_for_training(rows.targets), rows.weights)
-
-    def _scaled_inputs(self, inputs: Array) -> Array:
-        return inputs if self._input_scale is None else self._input_scale.transform(inputs)
-
     # Predicting.
 
-    def _predicted(self, X: Any, **how: Any) -> ClassPrediction | RealPrediction:
-        """The prediction in the units that the network was trained in; the same draws each time."""
+    def _predicted(self, X: Any) -> ClassPrediction | RealPrediction:
+        """The prediction in the user's units; the same draws each time."""
         check_is_fitted(self)
-        inputs = self._scaled_inputs(validate_data(self, X, dtype=[np.float64, np.float32], reset=False))
-        return self.result_.predict(
-            inputs, draws=self.draws, batch_size=_PREDICTED_AT_ONCE, seed=self._seed, **how
-        )
+        inputs: Any = self._table(X, reset=False)
+        if inputs is None:
+            inputs = validate_data(self, X, dtype=_REAL, reset=False)
+        return self.result_.predict(inputs, draws=self.draws, batch_size=_PREDICTED_AT_ONCE, seed=self._seed)
 
 
-def _trained(start: Any, rows: Rows, settings: Mapping[str, Any]) -> Result:
-    return fit(start, rows.data(), **settings)
+def _is_text_or_missing(cells: Array) -> bool:
+    return cells.dtype.kind == "O" or (cells.dtype.kind == "f" and bool(np.isnan(cells).any()))
 
 
-def _updated(earlier: Result, rows: Rows, settings: Mapping[str, Any]) -> Result:
+def _tensor(numbers: Array) -> torch.Tensor:
+    return torch.from_numpy(np.array(numbers, dtype=np.float64))
+
+
+def _updated(earlier: Result, data: Any, **settings: Any) -> Result:
     """Trained on further data: by Bayes' rule, the posterior as the next prior, where the method has such a posterior.
 
     A point, an average of points, a Laplace approximation or a bank of networks is none: those go on from where they
     are with the new data alone.
     """
-    method = earlier.method
-    family = POSTERIORS.resolve(method.posterior).provides
-    if LOG_PROB in family and not family & {POINT, BANK} and method.post_hoc is None:
+    family = POSTERIORS.resolve(earlier.method.posterior).provides
+    if LOG_PROB in family and not family & {POINT, BANK} and earlier.method.post_hoc is None:
         try:
-            return _trained(earlier, rows, {**settings, "prior": "posterior"})
+            return fit(earlier, data, **{**settings, "prior": "posterior"})
         except CompositionError:  # refused before any work: a stepper that knows no other centre than zero
             pass
-    return _trained(earlier, rows, settings)
+    return fit(earlier, data, **settings)

@@ -38,10 +38,6 @@ class Rows:
         """Some of the rows."""
         return Rows(self.inputs[rows], self.targets[rows], None if self.weights is None else self.weights[rows])
 
-    def data(self) -> tuple[Array, ...]:
-        """As ``fit`` takes them."""
-        return (self.inputs, self.targets) if self.weights is None else (self.inputs, self.targets, self.weights)
-
 
 def counted(weights: Array | None, rows: int) -> Array:
     """Which rows count at all; none is an error."""
@@ -68,10 +64,19 @@ def _sortable(rows: Rows) -> Array:
     return np.ascontiguousarray(flipped.astype(">u8")).view(np.dtype((np.void, 8 * numbers.shape[1]))).ravel()
 
 
+def repetitions(weights: Array | None, given: int) -> Array | None:
+    """(sum of weights,): the place of each row, as often as its weight says, up to a limit that is not below ``given``.
+
+    None where that cannot be: weights that are not whole numbers, or too many.
+    """
+    if weights is None:
+        return np.arange(given)
+    if not np.array_equal(weights, np.round(weights)) or weights.sum() > max(MOST_REPEATED, given):
+        return None
+    return np.repeat(np.arange(len(weights)), weights.astype(np.int64))
+
+
 def written_out(rows: Rows, given: int) -> Rows:
-    """Whole weights as repeated rows, up to a limit that is never below the rows that were given."""
-    assert rows.weights is not None
-    whole = np.array_equal(rows.weights, np.round(rows.weights))
-    if not whole or rows.weights.sum() > max(MOST_REPEATED, given):
-        return rows
-    return replace(rows, weights=None).taken(np.repeat(np.arange(len(rows)), rows.weights.astype(np.int64)))
+    """Whole weights as repeated rows; all others stay."""
+    places = repetitions(rows.weights, given)
+    return rows if places is None else replace(rows, weights=None).taken(places)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from sklearn.base import RegressorMixin
-from sklearn.preprocessing import StandardScaler
-from sklearn.utils.validation import validate_data
 
 from ..errors import SettingError, require_between
 from ..likelihoods import LIKELIHOODS, Gaussian
 from ..predictive import RealPrediction
 from .estimator import BayesianEstimator
 from .measure import Array, Rows
-
-_SCALE_FREE = ("gaussian", "student_t")
-"""Likelihoods whose targets may be brought to another scale, as long as their noise is learned there."""
 
 
 class BayesianRegressor(RegressorMixin, BayesianEstimator):  # type: ignore[misc]
@@ -33,8 +29,8 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):  # type: ignore[misc
         batch_size: None: as in ``fit``.
         temperature: of the posterior: "auto", or a number; 1 is Bayes' rule.
         draws: networks that a prediction averages over.
-        standardise: inputs, and real targets whose noise is learned, are brought to mean 0 and std 1, as the training
-            data have it; predictions are in the units of y.
+        standardise: inputs and real targets are brought to mean 0 and std 1, as the training data have it; predictions
+            and a known noise std are in the units of y.
         early_stopping: True, or how many epochs (True: 10) without a better held-out NLL to wait for; the weights of
             the best epoch are kept. Needs a method that is no average; "auto" then leaves out its own.
         validation_fraction: share of the different rows that early stopping holds out.
@@ -44,8 +40,10 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):  # type: ignore[misc
         settings: any further setting of ``fit`` by name: ``{"prior": "normal", "lr": 0.003, "where": "last_layer"}``.
         verbose: show a progress bar.
 
-    ``result_`` is what ``fit`` returned (in standardised units); ``predict_distribution`` splits the uncertainty.
+    ``result_`` is what ``fit`` returned; ``predict_distribution`` splits the uncertainty.
     """
+
+    _targets: ClassVar[Mapping[str, Any]] = {"y_numeric": True, "multi_output": True}
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on (n, features) inputs and (n,) or (n, outputs) targets; a weight of 2 is the row met twice."""
@@ -75,9 +73,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):  # type: ignore[misc
         found = self._predicted(X)
         if not isinstance(found, RealPrediction):
             raise SettingError(f"likelihood = {self.likelihood!r} predicts no real numbers; use 'gaussian'")
-        if self._target_scale is None:
-            return found
-        return found.rescaled(torch.from_numpy(self._target_scale.scale_), torch.from_numpy(self._target_scale.mean_))
+        return found
 
     def _shaped(self, numbers: torch.Tensor) -> Array:
         return numbers.reshape(-1, *self._target_shape).detach().numpy()
@@ -87,32 +83,13 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):  # type: ignore[misc
         tags.target_tags.multi_output = True
         return tags
 
-    def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
-        numbers = [np.float64, np.float32]
-        return validate_data(  # type: ignore[no-any-return]
-            self, X, y, dtype=numbers, y_numeric=True, multi_output=True, reset=reset
-        )
-
-    def _learn_targets(self, targets: Array, weights: Array | None) -> None:
+    def _learn_targets(self, targets: Array) -> None:
         self._target_shape = targets.shape[1:]
 
     def _encoded(self, targets: Array) -> Array:
         if targets.shape[1:] != self._target_shape:
             raise SettingError(f"y has outputs {targets.shape[1:]}; the first call had {self._target_shape}")
-        return np.asarray(targets, dtype=np.float64)
-
-    def _scale_targets(self, rows: Rows) -> None:
-        part = LIKELIHOODS.resolve("gaussian" if self.likelihood is None else self.likelihood)
-        scaled = part.name in _SCALE_FREE and getattr(part, "noise", "known") != "known"
-        columns = rows.targets.reshape(len(rows), -1)
-        fitted = self.standardise and scaled
-        self._target_scale = StandardScaler().fit(columns, sample_weight=rows.weights) if fitted else None
-
-    def _targets_for_training(self, targets: Array) -> Array:
-        columns = targets.reshape(len(targets), -1)
-        if self._target_scale is not None:
-            columns = self._target_scale.transform(columns)
-        return columns
+        return np.asarray(targets, dtype=np.float64).reshape(len(targets), -1)
 
     def _likelihood_and_outputs(self, rows: Rows) -> tuple[Any, int]:
         outputs = int(np.prod(self._target_shape))
