@@ -156,10 +156,13 @@ def test_partial_fit_is_sequential_bayes() -> None:
     model.partial_fit(x[:12], y[:12]).partial_fit(x[12:], y[12:])
     posterior = model.result_.model.posterior
     found = posterior.mean.detach().numpy(), posterior.std_vector().detach().numpy()
-    np.testing.assert_allclose(found[0], mean, atol=2e-3)
-    np.testing.assert_allclose(found[1], precision**-0.5, rtol=2e-2)
+    std = precision**-0.5
+    # The estimator samples the curvature: means to 0.15 of a std, stds to a tenth.
+    np.testing.assert_allclose(found[0], mean, atol=0.15 * std[0])
+    np.testing.assert_allclose(found[1], std, rtol=0.1)
     alone = x[12:].T @ y[12:] / s**2 / (1 + (x[12:] ** 2).sum(0) / s**2)
-    assert np.abs(alone - mean).max() > 0.1  # the first part counts
+    assert np.abs(alone - mean).max() > 1 * std[0]  # a model that forgets the first part is told apart,
+    assert 1 + (x[12:] ** 2).sum(0)[0] / s**2 < 0.5 * precision[0]  # also by its stds
 
 
 @pytest.mark.parametrize("method", ["map", "laplace", "ivon", "auto"])
