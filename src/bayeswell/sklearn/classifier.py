@@ -14,7 +14,7 @@ from ..errors import DataError, SettingError
 from ..likelihoods import Categorical
 from ..methods import Method
 from ..predictive import ClassPrediction
-from .estimator import BayesianEstimator
+from .estimator import BayesianEstimator, WhileItCanGoOn
 from .measure import Array, Rows
 
 
@@ -78,11 +78,13 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):  # type: ignore[mi
         """Train on (n, features) inputs and n labels of any kind; a weight of 2 is the row met twice."""
         return self._fit(X, y, sample_weight)
 
+    @WhileItCanGoOn
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn further rows, each to be given once; the first call names all ``classes``.
 
         The trained posterior is the next prior (sequential Bayes) where the method's posterior is a distribution of its
         own; others (map, swag, laplace, ivon) go on training on the new rows alone. Scales are those of the first call.
+        The first call trains one network, also with "auto"; of several (members, chains) there is no partial_fit.
         """
         if not hasattr(self, "result_"):
             if classes is None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MethodType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state, check_X_y
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from ..errors import CompositionError, SettingError, require_between, require_count
+from ..errors import AbsentError, CompositionError, SettingError, require_between, require_count
 from ..likelihoods import LIKELIHOODS
 from ..methods import Method, find_method
 from ..posteriors import POSTERIORS
@@ -26,7 +27,7 @@ from ..training import Result, fit
 from ..training.data import batch_count, usual_batch_size
 from ..training.examples import dtype_of
 from ..training.preparing import with_preparation
-from ..types import BANK, LOG_PROB, POINT
+from ..types import BANK, LOG_PROB, MIXTURE, POINT
 from .measure import Array, Rows, counted, merged, repetitions, written_out
 from .networks import network_for
 
@@ -36,6 +37,24 @@ STEPS, LEAST_EPOCHS, MOST_EPOCHS = 500, 10, 100
 
 PATIENCE = 10
 _PREDICTED_AT_ONCE = 10_000
+
+
+class WhileItCanGoOn:
+    """A method that is there as long as training can go on; ``hasattr`` says so."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __get__(self, estimator: BayesianEstimator | None, owner: type | None = None) -> Any:
+        if estimator is None:
+            return self.function
+        result: Result | None = getattr(estimator, "result_", None)
+        if result is not None and (result.method.members > 1 or result.model.posterior_part.provides & {BANK, MIXTURE}):
+            raise AbsentError(
+                f"{self.function.__name__}: what '{result.method.name}' has learned are several networks, which do not "
+                "go on together; begin with partial_fit or warm_start=True, or a method such as 'bbb'"
+            )
+        return MethodType(self.function, estimator)
 
 
 class BayesianEstimator(BaseEstimator):  # type: ignore[misc]

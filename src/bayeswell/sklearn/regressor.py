@@ -12,7 +12,7 @@ from sklearn.base import RegressorMixin
 from ..errors import SettingError, require_between
 from ..likelihoods import LIKELIHOODS, Gaussian
 from ..predictive import RealPrediction
-from .estimator import BayesianEstimator
+from .estimator import BayesianEstimator, WhileItCanGoOn
 from .measure import Array, Rows
 
 
@@ -49,11 +49,13 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):  # type: ignore[misc
         """Train on (n, features) inputs and (n,) or (n, outputs) targets; a weight of 2 is the row met twice."""
         return self._fit(X, y, sample_weight)
 
+    @WhileItCanGoOn
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn further rows, each to be given once.
 
         The trained posterior is the next prior (sequential Bayes) where the method's posterior is a distribution of its
         own; others (map, swag, laplace, ivon) go on training on the new rows alone. Scales are those of the first call.
+        The first call trains one network, also with "auto"; of several (members, chains) there is no partial_fit.
         """
         return self._partial_fit(X, y, sample_weight)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from typing import Any
@@ -180,6 +181,16 @@ def test_partial_fit_meets_classes_one_after_the_other(method: str) -> None:
         model.partial_fit(x[:2], ["elm", "ash"])
     with pytest.raises(ValueError, match="balanced"):
         model.set_params(class_weight="balanced").partial_fit(x, y)
+
+
+def test_several_networks_do_not_go_on_and_say_so() -> None:
+    x, y = blobs()
+    model = BayesianClassifier("deep-ensemble", (6,), epochs=1, random_state=0, settings={"members": 2})
+    assert hasattr(model, "partial_fit")
+    assert not hasattr(model.fit(x, y), "partial_fit")
+    with pytest.raises(bw.SettingError, match="begin with partial_fit or warm_start=True"):
+        model.partial_fit(x, y)
+    assert "classes" in inspect.signature(BayesianClassifier.partial_fit).parameters
 
 
 @pytest.mark.parametrize("method", ["bbb", "auto"])
