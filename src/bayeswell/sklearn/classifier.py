@@ -14,7 +14,8 @@ from ..errors import DataError, SettingError
 from ..likelihoods import Categorical
 from ..methods import Method
 from ..predictive import ClassPrediction
-from .estimator import BayesianEstimator, WhileItCanGoOn
+from .estimator import BayesianEstimator
+from .going_on import WhileItCanGoOn
 from .measure import Array, Rows
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from types import MethodType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,17 +16,16 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state, check_X_y
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from ..errors import AbsentError, CompositionError, SettingError, require_between, require_count
+from ..errors import SettingError, require_between, require_count
 from ..likelihoods import LIKELIHOODS
 from ..methods import Method, find_method
-from ..posteriors import POSTERIORS
 from ..predictive import ClassPrediction, RealPrediction
 from ..tables import Columns, Preparation, Scaling, Table, is_frame, table_of
 from ..training import Result, fit
 from ..training.data import batch_count, usual_batch_size
 from ..training.examples import dtype_of
 from ..training.preparing import with_preparation
-from ..types import BANK, LOG_PROB, MIXTURE, POINT
+from .going_on import updated
 from .measure import Array, Rows, counted, merged, repetitions, written_out
 from .networks import network_for
 
@@ -39,26 +37,11 @@ PATIENCE = 10
 _PREDICTED_AT_ONCE = 10_000
 
 
-class WhileItCanGoOn:
-    """A method that is there as long as training can go on; ``hasattr`` says so."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-
-    def __get__(self, estimator: BayesianEstimator | None, owner: type | None = None) -> Any:
-        if estimator is None:
-            return self.function
-        result: Result | None = getattr(estimator, "result_", None)
-        if result is not None and (result.method.members > 1 or result.model.posterior_part.provides & {BANK, MIXTURE}):
-            raise AbsentError(
-                f"{self.function.__name__}: what '{result.method.name}' has learned are several networks, which do not "
-                "go on together; begin with partial_fit or warm_start=True, or a method such as 'bbb'"
-            )
-        return MethodType(self.function, estimator)
-
-
 class BayesianEstimator(BaseEstimator):  # type: ignore[misc]
     """The parameters are said in ``BayesianClassifier`` and ``BayesianRegressor``."""
+
+    _seed: int
+    result_: Result
 
     def __init__(
         self,
@@ -126,47 +109,52 @@ class BayesianEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _learn(self, X: Any, y: Any, sample_weight: Any, *, goes_on: bool, one_network: bool, sequential: bool) -> None:
         self._require_settings()
-        inputs, targets = self._checked(X, y, reset=not goes_on)
-        given, weights = len(targets), None
-        if sample_weight is not None:
-            weights = _check_sample_weight(sample_weight, targets, dtype=np.float64, ensure_non_negative=True)
-        chosen = counted(weights, given)
-        targets = targets[chosen]
+        rows, given = self._rows(X, y, sample_weight, goes_on=goes_on)
         if not goes_on:
-            self._learn_targets(targets)
-            self._learn_columns(inputs, weights)
-        numbers = (inputs if self._columns is None else self._columns.matrix(inputs))[chosen]
-        rows = merged(Rows(numbers, self._encoded(targets), None if weights is None else weights[chosen]))
-        seed = self._seed if goes_on else int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        rows, held_out = self._split(rows, seed, given)
+            self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        rows, held_out = self._split(rows, self._seed, given)
         likelihood, outputs = self._likelihood_and_outputs(rows)
         start: Any = replace(self.result_, preparation=None) if goes_on else None
         if start is None:
-            dtype = torch.float32 if numbers.dtype == np.float32 else torch.float64
-            start = network_for(self.network, numbers.shape[1], outputs, dtype, seed)
+            dtype = torch.float32 if rows.inputs.dtype == np.float32 else torch.float64
+            start = network_for(self.network, rows.inputs.shape[1], outputs, dtype, self._seed)
             likelihood = self._prepare(rows, likelihood, dtype_of(start) or dtype)
         settings: dict[str, Any] = {
             "method": self.method,
             "likelihood": None if goes_on else likelihood,
             "epochs": self._epochs(len(rows)),
             "batch_size": self.batch_size,
-            "seed": seed,
+            "seed": self._seed,
             "progress": bool(self.verbose),
             "calibrate": self.calibrate,
             **self._method_settings(one_network),
         }
         if held_out is not None:
             settings |= {"validation": self._scaled(held_out)[:2], "early_stopping": self._patience}
-        train = _updated if sequential else fit
+        train = updated if sequential else fit
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             result = train(start, self._scaled(rows), **settings)
-        self.result_: Result = with_preparation(result, self._preparation)
-        self._seed = seed
+        self.result_ = with_preparation(result, self._preparation)
         self.n_iter_ = max(len(history.epochs) for history in self.result_.histories)
         # Each once, at the caller's line, where the result cannot be lost by a filter that makes errors of them.
         for category, line in dict.fromkeys((warning.category, str(warning.message)) for warning in said):
             warnings.warn(line, category, stacklevel=4)
+
+    def _rows(self, X: Any, y: Any, sample_weight: Any, *, goes_on: bool) -> tuple[Rows, int]:
+        """The rows that count, merged, and how many were given; what is fixed once of them is learned here."""
+        inputs, targets = self._checked(X, y, reset=not goes_on)
+        weights = None
+        if sample_weight is not None:
+            weights = _check_sample_weight(sample_weight, targets, dtype=np.float64, ensure_non_negative=True)
+        given, chosen = len(targets), counted(weights, len(targets))
+        targets = targets[chosen]
+        if not goes_on:
+            self.__dict__.pop("result_", None)  # from here on it is another one, or none
+            self._learn_targets(targets)
+            self._learn_columns(inputs, weights)
+        numbers = (inputs if self._columns is None else self._columns.matrix(inputs))[chosen]
+        return merged(Rows(numbers, self._encoded(targets), None if weights is None else weights[chosen])), given
 
     def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Array]:
         """Inputs as a table or an array of real numbers, and targets, by scikit-learn's own rules."""
@@ -268,6 +256,9 @@ class BayesianEstimator(BaseEstimator):  # type: ignore[misc]
 
     # Predicting.
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "result_")
+
     def _predicted(self, X: Any) -> ClassPrediction | RealPrediction:
         """The prediction in the user's units; the same draws each time."""
         check_is_fitted(self)
@@ -283,18 +274,3 @@ def _is_text_or_missing(cells: Array) -> bool:
 
 def _tensor(numbers: Array) -> torch.Tensor:
     return torch.from_numpy(np.array(numbers, dtype=np.float64))
-
-
-def _updated(earlier: Result, data: Any, **settings: Any) -> Result:
-    """Trained on further data: by Bayes' rule, the posterior as the next prior, where the method has such a posterior.
-
-    A point, an average of points, a Laplace approximation or a bank of networks is none: those go on from where they
-    are with the new data alone.
-    """
-    family = POSTERIORS.resolve(earlier.method.posterior).provides
-    if LOG_PROB in family and not family & {POINT, BANK} and earlier.method.post_hoc is None:
-        try:
-            return fit(earlier, data, **{**settings, "prior": "posterior"})
-        except CompositionError:  # refused before any work: a stepper that knows no other centre than zero
-            pass
-    return fit(earlier, data, **settings)

@@ -12,7 +12,8 @@ from sklearn.base import RegressorMixin
 from ..errors import SettingError, require_between
 from ..likelihoods import LIKELIHOODS, Gaussian
 from ..predictive import RealPrediction
-from .estimator import BayesianEstimator, WhileItCanGoOn
+from .estimator import BayesianEstimator
+from .going_on import WhileItCanGoOn
 from .measure import Array, Rows
 
 
