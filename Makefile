@@ -25,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: environment-run environment-dev environment-bench
-.PHONY: help demo test test-slow test-portable wheel-check survive bench quality check format-check lint types imports safety page examples format clean
+.PHONY: help demo test test-slow test-portable wheel-check sanitize survive bench quality check format-check lint types imports safety page examples format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -54,6 +54,9 @@ test-portable: environment-dev ## tests that the processor could change, as on o
 
 wheel-check: environment-dev ## build the wheels, with and without a compiler, and try them where only the core is installed
 	$(PY) tools/try_wheel.py $(ARGS)
+
+sanitize: environment-dev ## compiled formulas under the address and undefined-behaviour sanitizers, fuzzed for a minute
+	$(PY) tools/sanitize.py $(ARGS)
 
 survive: environment-dev ## kill runs 50 times a method, damage checkpoints 1,000 times: nothing may be lost (20 minutes)
 	OMP_NUM_THREADS=1 $(PY) tools/survival.py damage --count 500

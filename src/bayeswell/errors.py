@@ -44,6 +44,10 @@ class FileError(BayeswellError, OSError):
     """A saved file is missing, cut short, altered or of another kind."""
 
 
+class BufferMismatch(BayeswellError, ValueError):
+    """A tensor is not what a compiled formula would read or write: another length, dtype, device or order in memory."""
+
+
 class DivergenceError(BayeswellError, ArithmeticError):
     """Training or sampling ran away: a step would have made a number NaN or inf, and was not taken."""
 

@@ -180,6 +180,11 @@ class BankCollector:
         if "observed" not in state:
             raise SettingError(f"bank: the state has no 'observed'; it is not the state of a bank ({sorted(state)})")
         self._rows.load_state_dict(state)
+        if self._rows.count > self.max_draws:
+            raise SettingError(
+                f"bank: the saved state has {self._rows.count} draws, this run keeps at most {self.max_draws}; it is "
+                "of another run"
+            )
         self.observed = int(state["observed"])
 
 

@@ -234,6 +234,10 @@ def _rows_of(state: Mapping[str, Any], size: int) -> Tensor:
     rows = state.get("rows")
     if not isinstance(rows, Tensor):
         raise SettingError("bank: the saved draws are in a folder that this bank was not told; give the same 'folder'")
+    if rows.dtype != torch.uint8 or rows.dim() != 2:
+        raise SettingError(
+            f"bank: the saved draws are {rows.dtype} {tuple(rows.shape)}; they must be rows of {size} bytes (uint8)"
+        )
     _require_size(rows.shape[1], size)
     return rows
 

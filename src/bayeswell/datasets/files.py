@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import os
 import shutil
+import stat
 import sys
 import tarfile
 import tempfile
@@ -101,7 +102,13 @@ def read_checked(path: Path, sha256: str) -> bytes:
 def read_bytes(path: Path) -> bytes:
     """A whole file; one line says why it cannot be read."""
     try:
-        return path.read_bytes()
+        # Not waiting: a pipe in place of a file would keep the program for ever.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise FileError(f"{str(path)!r} is not a regular file (a pipe, a device?); give a file")
+            return file.read()
+    except FileError:
+        raise
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise FileError(f"{str(path)!r} cannot be read: {reason}") from error

@@ -19,12 +19,18 @@ Array = npt.NDArray[np.generic]
 Bytes = npt.NDArray[np.uint8]
 
 
+_MOST_AXES = 32
+"""Of an array; numpy itself ends at 64, with an error of its own."""
+
+
 def read_idx(data: bytes, owner: str | Path) -> Bytes:
     """An array of bytes in the idx format of MNIST, gzipped: magic 0 0 8 d, d sizes as big-endian int32, the bytes."""
     content = gunzip(data, owner)
     if len(content) < 4 or content[:3] != b"\x00\x00\x08":
         raise FileError(f"{owner}: not an idx file of bytes (it begins with {content[:4].hex(' ')}, not 00 00 08)")
     axes = content[3]
+    if axes > _MOST_AXES:
+        raise FileError(f"{owner}: the idx file claims {axes} axes; at most {_MOST_AXES} are read")
     start = 4 + 4 * axes
     if len(content) < start:
         raise FileError(f"{owner}: the idx file ends inside its header")
@@ -55,6 +61,10 @@ def read_npz(data: bytes, owner: str | Path) -> dict[str, Array]:
             total = sum(member.file_size for member in archive.infolist())
             if total > limit:
                 raise FileError(f"{owner}: unpacks to {total:,} bytes, more than {limit:,}; refused")
+            for member in archive.infolist():
+                if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    packed = f"packed by method {member.compress_type}; numpy writes it stored or deflated"
+                    raise FileError(f"{owner}: array '{member.filename[:60]}' is {packed}")
             return {
                 member.filename.removesuffix(".npy"): _read_npy(archive, member, owner) for member in archive.infolist()
             }
@@ -73,10 +83,14 @@ def _read_npy(archive: zipfile.ZipFile, member: zipfile.ZipInfo, owner: str | Pa
         if version not in readers:
             raise ValueError(f"npy version {version}")
         shape, fortran, dtype = readers[version](stream)
-    except (ValueError, SyntaxError, EOFError) as error:
+    except Exception as error:  # numpy reads the header as Python's own parser does, with all of its errors
         raise FileError(f"{owner}: array '{name}' has no readable header ({' '.join(str(error).split())})") from error
     if dtype.kind not in "biufUS":
         raise FileError(f"{owner}: array '{name}' has dtype {dtype}; only numbers and texts are read, never objects")
+    if dtype.itemsize == 0 or len(shape) > _MOST_AXES:
+        raise FileError(
+            f"{owner}: array '{name}' has {len(shape)} axes of dtype {dtype}; it holds nothing to learn from"
+        )
     claimed = math.prod(shape) * dtype.itemsize
     held = len(content) - stream.tell()
     if claimed != held or min(shape, default=0) < 0:

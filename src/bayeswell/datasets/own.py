@@ -29,6 +29,8 @@ from .formats import Array, read_npz
 from .targets import targets_of
 
 PICTURE_ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
+PICTURE_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")
+"""What a picture may be, whatever its name: PostScript, say, would start a program."""
 TASKS = ("auto", "classification", "regression")
 _TABS = ("tab", "\\t")
 
@@ -232,7 +234,7 @@ def read_picture(path: Path, pixels: int, *, grey: bool) -> Array:
         from PIL import Image
     try:
         # Bytes first: what PIL is given cannot change or vanish half-way.
-        with Image.open(io.BytesIO(read_bytes(path))) as picture:
+        with Image.open(io.BytesIO(read_bytes(path)), formats=PICTURE_FORMATS) as picture:
             width, height = picture.size
             if width * height > 100_000_000:
                 raise FileError(f"{path}: its header claims {width} x {height} pixels; refused")

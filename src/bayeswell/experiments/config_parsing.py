@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..datasets import is_data_name
+from ..datasets.files import read_bytes
 from ..errors import FileError, SettingError, nearest
 from ..methods import AUTO, Method, find_method
 from .schema import Choice
@@ -120,7 +121,7 @@ def as_data_choice(what: str, value: Any) -> dict[str, Any]:
 def read_config(path: str | os.PathLike[str], allowed: Iterable[str]) -> dict[str, Any]:
     """The tables of a file; a key that nobody knows is refused with the nearest one that is known."""
     try:
-        data = Path(path).read_bytes()
+        data = read_bytes(Path(path))
         if len(data) > _MOST_BYTES:
             raise FileError(f"{os.fspath(path)}: {len(data):,} bytes are too many for settings")
         found = tomllib.loads(data.decode("utf-8"))
@@ -128,6 +129,8 @@ def read_config(path: str | os.PathLike[str], allowed: Iterable[str]) -> dict[st
         raise FileError(f"{os.fspath(path)}: not TOML ({error})") from error
     except UnicodeDecodeError as error:
         raise FileError(f"{os.fspath(path)}: not a text in UTF-8 (byte {error.start})") from error
+    except RecursionError as error:
+        raise FileError(f"{os.fspath(path)}: it is nested too deeply for settings") from error
     except FileError:
         raise
     except (OSError, ValueError) as error:

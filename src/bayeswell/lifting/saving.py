@@ -26,7 +26,7 @@ from ..priors import PRIORS, FlatPrior, LearnedPrior
 from ..priors.centres import ZERO
 from ..registry import written
 from ..tables import Preparation
-from ..types import SAMPLED, Calibration
+from ..types import SAMPLED, Calibration, Posterior, PosteriorPart
 from .dropout import dropout_settings, with_drawn_dropout
 from .lift import bayesian
 from .module import BayesianModule
@@ -113,7 +113,7 @@ def load(
         )
     chosen = _network(path, bundle) if net is None else net
     try:
-        model, likelihood = _rebuild(record, chosen, parts)
+        model, likelihood = _rebuild(record, chosen, parts, _numbers(bundle))
         calibration = _calibration(record.get("calibration"))
         preparation = _preparation(record.get("preparation"))
         _fill(model, _under("model.", bundle), f"{os.fspath(path)}: the network given")
@@ -140,15 +140,32 @@ def _network(path: str | os.PathLike[str], bundle: Bundle) -> nn.Module:
             "the same kind, as bayeswell.load(path, net)"
         )
     # Each weight has at least one number of its own in the file: no file makes more memory needed than it has.
-    most = min(MOST_NUMBERS, sum(tensor.numel() for tensor in bundle.tensors.values()))
+    most = min(MOST_NUMBERS, _numbers(bundle))
     try:
         return build_network(description, most=most)
     except FileError as error:
         raise FileError(f"{os.fspath(path)}: {error}") from error
 
 
+def _numbers(bundle: Bundle) -> int:
+    return sum(tensor.numel() for tensor in bundle.tensors.values())
+
+
+def _posterior(
+    described: Mapping[str, Any], model: BayesianModule, outside: Sequence[Any], held: int
+) -> tuple[PosteriorPart, Posterior]:
+    """A posterior that is to be filled; refused before it is made if the file cannot fill it."""
+    part = POSTERIORS.resolve(_tuples(described), outside)
+    needed = int(part.numbers(model.layout)) if hasattr(part, "numbers") else model.layout.size
+    if needed > held:
+        raise FileError(
+            f"posterior {part.name!r} would have at least {needed:,} numbers, the file holds {held:,}: it was altered"
+        )
+    return part, part.build(model.layout, model.prior, model.posterior.mean_vector().detach())
+
+
 def _rebuild(
-    record: Mapping[str, Any], net: nn.Module, outside: Sequence[Any]
+    record: Mapping[str, Any], net: nn.Module, outside: Sequence[Any], held: int
 ) -> tuple[BayesianModule, LikelihoodPart]:
     sites = record["sites"]
     names = {name for site in sites for name in site["names"]}
@@ -177,12 +194,10 @@ def _rebuild(
         prediction=record.get("prediction", SAMPLED),
     )
     model.deterministic = {str(name): str(reason) for name, reason in record["deterministic"].items()}
-    part = POSTERIORS.resolve(_tuples(record["posterior"]), outside)
-    posterior = part.build(model.layout, model.prior, model.posterior.mean_vector().detach())
+    part, posterior = _posterior(record["posterior"], model, outside, held)
     estimator = ESTIMATORS.resolve(_tuples(record["estimator"]), outside)
     if learned is not None:
-        earlier = POSTERIORS.resolve(_tuples(learned["posterior"]), outside)
-        prior = LearnedPrior(earlier, earlier.build(model.layout, model.prior, model.posterior.mean_vector().detach()))
+        prior = LearnedPrior(*_posterior(learned["posterior"], model, outside, held))
         model = model.with_parts(model.posterior_part, model.posterior, prior, estimator, model.prediction)
     likelihood = LIKELIHOODS.resolve(_tuples(record["likelihood"]), outside)
     return model.with_posterior(part, posterior, estimator), likelihood

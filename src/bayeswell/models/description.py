@@ -29,8 +29,16 @@ from .zoo import BUILT_FROM, build_model
 MOST_NUMBERS = 10**9
 """No description builds a network with more parameters and buffers than this."""
 
+MOST_MODULES = 20_000
+"""... nor with more modules, each counted as often as it stands in the network."""
+
 _MOST_LAYERS = 1000
 _MOST_ENTRIES = 16
+_MOST_EXTENT = {
+    "padding": 1024, "output_padding": 1024, "output_size": 4096, "size": 4096, "scale_factor": 64,
+    "unflattened_size": 10**6,
+}  # fmt: skip
+"""Settings that no weight in the file answers for, and that decide how large a network's outputs are."""
 
 _CONTAINERS: dict[str, type[nn.Module]] = {
     kind.__name__: kind for kind in (nn.Sequential, nn.ModuleList, nn.ModuleDict)
@@ -240,36 +248,61 @@ def _build(description: Any) -> nn.Module:
     if not isinstance(chosen, str) or chosen not in dtype:
         raise FileError(f"dtype {chosen!r:.40}; {nearest(str(chosen)[:40], dtype)}")
     with _quietly():
-        return _build_node(description["root"], "", {}).to(dtype[chosen])
+        return _Builder().build(description["root"], "").to(dtype[chosen])
 
 
-def _build_node(node: Any, path: str, made: dict[str, nn.Module]) -> nn.Module:
+class _Builder:
+    """Builds a network node by node; ``same_as`` may only point back, to what is whole already."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, nn.Module] = {}
+        self.sizes: dict[str, int] = {}
+        """How many modules each of them is, as often as they stand in it: repeats of repeats double at each level."""
+        self.total = 0
+
+    def build(self, node: Any, path: str) -> nn.Module:
+        """The module that a node describes."""
+        before = self.total
+        module = _build_node(node, path, self)
+        if path not in self.made:
+            self.made[path] = module
+        self.sizes[path] = self.total - before
+        return module
+
+    def count(self, modules: int) -> None:
+        """So many more; refused before they are too many."""
+        self.total += modules
+        if self.total > MOST_MODULES:
+            raise FileError(f"it has more than {MOST_MODULES} modules")
+
+
+def _build_node(node: Any, path: str, builder: _Builder) -> nn.Module:
+    made = builder.made
     if not isinstance(node, Mapping):
         raise FileError(f"{_at(path)} is a {type(node).__name__}, not a module")
     if "same_as" in node:
         _require_keys(node, _at(path), "same_as")
         if not isinstance(node["same_as"], str) or node["same_as"] not in made:
             raise FileError(f"{_at(path)} repeats {node['same_as']!r:.40}, which does not stand before it")
+        builder.count(builder.sizes[node["same_as"]])
         return made[node["same_as"]]
+    builder.count(1)
     if "built_from" in node:
         _require_keys(node, _at(path), "built_from")
-        made[path] = _from_zoo(node["built_from"])
-        return made[path]
+        return _from_zoo(node["built_from"])
     kind = node.get("class")
     if not isinstance(kind, str) or kind not in {**_CONTAINERS, **_LAYERS}:
         raise FileError(f"{_at(path)} is of the class {kind!r:.60}, which is not a layer of torch.nn known here")
     if kind in _LAYERS:
         _require_keys(node, _at(path), "class", "settings")
-        made[path] = _build_layer(_LAYERS[kind], node["settings"], path)
-        return made[path]
+        return _build_layer(_LAYERS[kind], node["settings"], path)
     _require_keys(node, _at(path), "class", "children")
     if not isinstance(node["children"], Mapping):
         raise FileError(f"{_at(path)}: children is a {type(node['children']).__name__}, not a mapping")
     container = _CONTAINERS[kind]()
     for name, child in node["children"].items():
-        container.add_module(name, _build_node(child, _join(path, name), made))
-    made[path] = container  # after its children: none of them can be the container itself
-    return container
+        container.add_module(name, builder.build(child, _join(path, name)))
+    return container  # known under its name only now: none of its children can be the container itself
 
 
 def _at(path: str) -> str:
@@ -285,13 +318,13 @@ def _build_layer(kind: type[nn.Module], settings: Any, path: str) -> nn.Module:
     for name, value in settings.items():
         if name not in allowed:
             raise FileError(f"{where} has no setting {name!r:.40}")
-        _check_value(f"{where}: {name}", value)
+        _check_value(f"{where}: {name}", value, _MOST_EXTENT.get(name, MOST_NUMBERS))
         if name == "num_layers" and value > _MOST_LAYERS:
             raise FileError(f"{where}: num_layers = {value}; at most {_MOST_LAYERS}")
     return kind(**{name: _tuples(value) for name, value in settings.items()})
 
 
-def _check_value(where: str, value: Any) -> None:
+def _check_value(where: str, value: Any, most: int) -> None:
     """Numbers, words and short lists of numbers are all that layers are made from."""
     items = value if isinstance(value, list) else [value]
     if len(items) > _MOST_ENTRIES:
@@ -299,8 +332,8 @@ def _check_value(where: str, value: Any) -> None:
     for item in items:
         if not (item is None or isinstance(item, bool | int | float | str)):
             raise FileError(f"{where} holds a {type(item).__name__}")
-        if isinstance(item, int | float) and not (math.isfinite(item) and abs(item) <= MOST_NUMBERS):
-            raise FileError(f"{where} = {item}; numbers go up to {MOST_NUMBERS}")
+        if isinstance(item, int | float) and not (math.isfinite(item) and abs(item) <= most):
+            raise FileError(f"{where} = {item}; numbers go up to {most}")
 
 
 def _from_zoo(record: Any) -> nn.Module:
@@ -309,6 +342,9 @@ def _from_zoo(record: Any) -> nn.Module:
         raise FileError("built_from: model must be a mapping and input_shape a list")
     if len(record["input_shape"]) > _MOST_ENTRIES:
         raise FileError(f"built_from: input_shape has {len(record['input_shape'])} entries; at most {_MOST_ENTRIES}")
+    for name, value in record["model"].items():
+        if isinstance(value, list | tuple | str) and len(value) > _MOST_LAYERS:
+            raise FileError(f"built_from: {name!r:.40} has {len(value)} entries; at most {_MOST_LAYERS}")
     settings = {name: _tuples(value) for name, value in record["model"].items()}
     return build_model(settings, tuple(record["input_shape"]), record["outputs"], vocabulary=record["vocabulary"])
 

@@ -93,7 +93,7 @@ constexpr float TINY = 1.17549435e-38f;  // the smallest normal number
 
 // exp(x) to about 1 ulp: 2^k exp(r) with |r| <= log(2)/2 (Cephes' polynomial). NaN stays NaN.
 ALWAYS float exp_of(float x) {
-    const float kept = x < -87.0f ? -87.0f : (x > 88.0f ? 88.0f : x);
+    const float kept = x > -87.0f ? (x > 88.0f ? 88.0f : x) : -87.0f;  // NaN too: it has no nearest whole number
     const float k = (kept * 1.44269504088896341f + 12582912.0f) - 12582912.0f;  // nearest whole number
     float r = kept - k * 0.693359375f;
     r = r + k * 2.12194440e-4f;
@@ -105,7 +105,7 @@ ALWAYS float exp_of(float x) {
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
     const float value = p * as_float((static_cast<int32_t>(k) + 127) << 23);
-    return x < -87.0f ? 0.0f : (x > 88.0f ? INFINITY : value);
+    return x < -87.0f ? 0.0f : (x > 88.0f ? INFINITY : (x == x ? value : x));
 }
 
 // log(x) to about 1 ulp for normal x > 0 (Cephes' polynomial).

@@ -43,9 +43,10 @@ template <class F>
 double over_runs(const Precision& h, int64_t first, int64_t last, F work) {
     if (!h.runs) return work(h.values, int64_t(1), first, last);
     int64_t run = 0;
-    while (h.ends[run] <= first) ++run;
+    while (run < h.runs && h.ends[run] <= first) ++run;
     double total = 0;
-    for (; first < last; ++run) {
+    for (; first < last && run < h.runs; ++run) {
+        if (h.ends[run] <= first) continue;  // a stretch of nothing; and whatever ends hold, nothing outside is touched
         const int64_t stop = h.ends[run] < last ? h.ends[run] : last;
         total += work(h.values + run, int64_t(0), first, stop);
         first = stop;

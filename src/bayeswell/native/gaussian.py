@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .library import call
+from ..errors import BufferMismatch
+from .library import Buffer, call
 
 
 @dataclass(frozen=True)
@@ -23,9 +25,10 @@ class Precision:
     values: Tensor
     ends: Tensor | None
 
-    def given(self) -> tuple[Tensor, Tensor | None, int]:
-        """What the compiled formulas take."""
-        return self.values, self.ends, 0 if self.ends is None else len(self.ends)
+    def given(self, size: int) -> tuple[Buffer, Buffer, int]:
+        """What the compiled formulas take for so many weights."""
+        count = 0 if self.ends is None else len(self.ends)
+        return Buffer(self.values, count if count else size), Buffer(self.ends, count, torch.int64), count
 
 
 def normals(key: int, size: int) -> Tensor:
@@ -41,10 +44,12 @@ _ALIGNED = 16
 
 def fresh_draws(form: int, keys: Tensor, mean: Tensor, state: Tensor) -> Tensor:
     """(keys, P): mean + std * normals(key) for each of the 64-bit keys (int64), in one pass over means and stds."""
-    size = mean.numel()
-    out = mean.new_empty(len(keys), -(-size // _ALIGNED) * _ALIGNED)[:, :size]
-    call("fresh_draws", size, form, keys, len(keys), mean, state, out, out.stride(0))
-    return out
+    size, draws = mean.numel(), len(keys)
+    stride = -(-size // _ALIGNED) * _ALIGNED
+    out = mean.new_empty(draws, stride)
+    rows = Buffer(out, draws * stride)
+    call("fresh_draws", size, form, Buffer(keys, draws, torch.int64), draws, mean, state, rows, stride)
+    return out[:, :size]
 
 
 def draw_and_kl(
@@ -52,7 +57,8 @@ def draw_and_kl(
 ) -> tuple[Tensor | None, float]:
     """w = m + s noise (None without noise), and sum [h (m^2 + s^2) / 2 - log s]."""
     weights = None if noise is None else torch.empty_like(mean)
-    return weights, call("draw_and_kl", mean.numel(), form, mean, state, noise, *precision.given(), weights)
+    size = mean.numel()
+    return weights, call("draw_and_kl", size, form, mean, state, noise, *precision.given(size), weights)
 
 
 def slopes(
@@ -66,20 +72,22 @@ def slopes(
 ) -> tuple[Tensor, Tensor]:
     """The gradients of mean and state for ``draw_and_kl``, from those of its two results."""
     of_mean, of_state = torch.empty_like(mean), torch.empty_like(mean)
-    given = (form, mean, state, noise, *precision.given(), of_weights, of_kl, of_mean, of_state)
-    call("slopes", mean.numel(), *given)
+    size = mean.numel()
+    given = (form, mean, state, noise, *precision.given(size), of_weights, Buffer(of_kl, 1), of_mean, of_state)
+    call("slopes", size, *given)
     return of_mean, of_state
 
 
 def half_squares(mean: Tensor, precision: Precision) -> float:
     """sum h m^2 / 2."""
-    return float(call("half_squares", mean.numel(), mean, *precision.given()))
+    return float(call("half_squares", mean.numel(), mean, *precision.given(mean.numel())))
 
 
 def half_squares_slope(mean: Tensor, precision: Precision, of_weights: Tensor | None, of_sum: Tensor) -> Tensor:
     """The gradient of m for ``half_squares``, and for a use of m itself if ``of_weights`` is given."""
     out = torch.empty_like(mean)
-    call("half_squares_slope", mean.numel(), mean, *precision.given(), of_weights, of_sum, out)
+    size = mean.numel()
+    call("half_squares_slope", size, mean, *precision.given(size), of_weights, Buffer(of_sum, 1), out)
     return out
 
 
@@ -105,7 +113,7 @@ def weighted_squares(form: int, state: Tensor, values: Tensor) -> float:
 def weighted_squares_slopes(form: int, state: Tensor, values: Tensor, of_sum: Tensor) -> tuple[Tensor, Tensor]:
     """The gradients of state and values for ``weighted_squares``."""
     of_state, of_values = torch.empty_like(state), torch.empty_like(values)
-    call("weighted_squares_slopes", values.numel(), form, state, values, of_sum, of_state, of_values)
+    call("weighted_squares_slopes", values.numel(), form, state, values, Buffer(of_sum, 1), of_state, of_values)
     return of_state, of_values
 
 
@@ -119,7 +127,7 @@ def tied_draw_and_kl(
     Stretches of precision, if there are any, are the sites.
     """
     weights = None if noise is None else torch.empty_like(mean)
-    given = (sites, len(sites), rank, factors, log_std, mean, noise, precision.values, int(precision.ends is not None))
+    given = _tied(sites, rank, factors, log_std, mean, noise, precision)
     return weights, call("tied_draw_and_kl", mean.numel(), *given, weights)
 
 
@@ -130,6 +138,28 @@ def tied_slopes(
     """The gradients of mean, factors and log_std for ``tied_draw_and_kl``."""
     of_mean, of_factors = torch.empty_like(mean), torch.empty_like(factors)
     of_log_std = None if log_std is None else torch.empty_like(log_std)
-    given = (sites, len(sites), rank, factors, log_std, mean, noise, precision.values, int(precision.ends is not None))
-    call("tied_slopes", mean.numel(), *given, of_weights, of_kl, of_mean, of_factors, of_log_std)
+    given = _tied(sites, rank, factors, log_std, mean, noise, precision)
+    results = (of_mean, Buffer(of_factors, factors.numel()), Buffer(of_log_std, _numbers(log_std)))
+    call("tied_slopes", mean.numel(), *given, of_weights, Buffer(of_kl, 1), *results)
     return of_mean, of_factors, of_log_std
+
+
+def _tied(
+    sites: Tensor, rank: int, factors: Tensor, log_std: Tensor | None, mean: Tensor, noise: Tensor | None,
+    precision: Precision,
+) -> tuple[Any, ...]:  # fmt: skip
+    """What both formulas of tied sites take, after a look at the table, which says where they read and write."""
+    table, count, size = Buffer(sites, 5 * len(sites), torch.int64), len(sites), mean.numel()
+    by_site = precision.ends is not None
+    if not call("tied_fits", size, table, count, rank, factors.numel(), _numbers(log_std)):
+        raise BufferMismatch(
+            f"a table of {count} tied sites does not fit {size} weights, {factors.numel()} factors of rank {rank} and "
+            f"{_numbers(log_std)} log stds"
+        )
+    values = Buffer(precision.values, count if by_site else size)
+    state = (Buffer(factors, factors.numel()), Buffer(log_std, _numbers(log_std)))
+    return table, count, rank, *state, mean, noise, values, int(by_site)
+
+
+def _numbers(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.numel()

@@ -10,10 +10,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from ..errors import BufferMismatch
 
 _FOLDER = Path(__file__).parent
 _BY_CAPABILITY = {"AVX512": ("avx512", "avx2", "default"), "AVX2": ("avx2", "default")}
@@ -32,6 +34,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "variance_slope": (None, [_int, _pointer, _pointer, _pointer]),
     "weighted_squares": (_double, [_int, _pointer, _pointer]),
     "weighted_squares_slopes": (None, [_int, *[_pointer] * 5]),
+    "tied_fits": (_int, [_pointer, _count, _count, _count, _count]),
     "tied_draw_and_kl": (_double, [_pointer, _count, _count, *[_pointer] * 5, _count, _pointer]),
     "tied_slopes": (None, [_pointer, _count, _count, *[_pointer] * 5, _count, *[_pointer] * 5]),
     "magnitude": (_double, [_pointer] * 3),
@@ -135,14 +138,57 @@ def takes(*tensors: Tensor | None) -> bool:
     )
 
 
+class Buffer(NamedTuple):
+    """A tensor of another length or dtype than the float32 vectors that a call is about."""
+
+    tensor: Tensor | None
+    size: int
+    dtype: torch.dtype = torch.float32
+
+
 def call(name: str, elements: int, *arguments: Any) -> Any:
-    """Compute one formula over so many numbers; a tensor is handed over as the address of its memory."""
-    given = [value.data_ptr() if isinstance(value, Tensor) else value for value in arguments]
+    """Compute one formula over so many numbers; a tensor is handed over as the address of its memory.
+
+    Compiled code believes the sizes that it is told, so every tensor is looked at first: it must lie densely in the
+    memory of the CPU and hold ``elements`` float32 numbers, or what its ``Buffer`` says.
+    """
+    given = []
+    for value in arguments:
+        if isinstance(value, Tensor):
+            value = _address(name, value, elements, torch.float32)
+        elif isinstance(value, Buffer):
+            tensor, size, dtype = value
+            value = None if tensor is None else _address(name, tensor, size, dtype)
+        given.append(value)
     return getattr(_library(), f"bayeswell_{name}")(*given, elements, torch.get_num_threads())
 
 
 def call_many(name: str, columns: Sequence[list[Tensor]], *numbers: float) -> None:
     """One call for many tensors: lists of those that are weights, of those that are gradients, ..., in one order."""
-    sizes = array("q", [tensor.numel() for tensor in columns[0]])
-    pointers = array("Q", [tensor.data_ptr() for column in columns for tensor in column])
+    first, rows = [tensor.numel() for tensor in columns[0]], len(columns[0])
+    for column in columns:
+        if len(column) != rows:
+            raise BufferMismatch(f"compiled formula '{name}': lists of {rows} and of {len(column)} tensors")
+    addresses = [
+        _address(name, tensor, size, torch.float32)
+        for column in columns
+        for tensor, size in zip(column, first, strict=True)
+    ]
+    sizes, pointers = array("q", first), array("Q", addresses)
     call(name, len(sizes), pointers.buffer_info()[0], sizes.buffer_info()[0], *numbers)
+
+
+def _address(name: str, tensor: Tensor, size: int, dtype: torch.dtype) -> int:
+    if (
+        tensor.numel() != size
+        or tensor.dtype != dtype
+        or not tensor.is_cpu
+        or not tensor.is_contiguous()
+        or tensor.layout is not torch.strided
+    ):
+        found = f"{tuple(tensor.shape)} {tensor.dtype} on {tensor.device}"
+        found += "" if tensor.is_contiguous() else ", not contiguous"
+        raise BufferMismatch(
+            f"compiled formula '{name}': a tensor of shape {found}; it reads {size} numbers of {dtype} in a row"
+        )
+    return tensor.data_ptr()

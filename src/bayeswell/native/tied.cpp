@@ -75,7 +75,8 @@ void tied_slopes(const float* left, const float* right, int64_t rank, int64_t co
 // A matrix in pieces of whole rows; at most 64 of them, as each has a sum over its columns to itself.
 int64_t rows_at_a_time(int64_t rows, int64_t columns) {
     const int64_t by_size = CHUNK / columns, by_count = (rows + 63) / 64;
-    return by_size > by_count ? by_size : by_count;
+    const int64_t step = by_size > by_count ? by_size : by_count;
+    return step > 0 ? step : 1;
 }
 
 int64_t row_pieces(int64_t rows, int64_t columns) {
@@ -117,6 +118,24 @@ extern "C" {
 struct TiedSite {
     int64_t at, size, columns, left, right;
 };
+
+// Whether all that the table speaks of lies within the arrays. Differences, not sums: these cannot overflow.
+int bayeswell_tied_fits(const TiedSite* sites, int64_t count, int64_t rank, int64_t factors, int64_t log_stds, int64_t n,
+                        int) {
+    if (rank < 1) return 0;
+    const auto within = [](int64_t at, int64_t size, int64_t all) { return at >= 0 && size >= 0 && at <= all && size <= all - at; };
+    const auto each = [&](int64_t rows) { return rows <= factors / rank ? rows * rank : factors + 1; };
+    for (const TiedSite* site = sites; site < sites + count; ++site) {
+        if (!within(site->at, site->size, n) || site->columns < 0) return 0;
+        if (!site->columns) {
+            if (!within(site->left, site->size, log_stds)) return 0;
+        } else if (site->size % site->columns || !within(site->left, each(site->size / site->columns), factors) ||
+                   !within(site->right, each(site->columns), factors)) {
+            return 0;
+        }
+    }
+    return 1;
+}
 
 double bayeswell_tied_draw_and_kl(const TiedSite* sites, int64_t count, int64_t rank, const float* factors,
                                   const float* log_std, const float* mean, const float* noise, const float* precisions,

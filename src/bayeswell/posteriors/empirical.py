@@ -96,8 +96,13 @@ class Empirical:
     def __post_init__(self) -> None:
         require_count("empirical", "count", self.count)
 
+    def numbers(self, layout: Layout) -> int:
+        """How many numbers a posterior of this kind holds at least."""
+        return self.count * layout.size
+
     def build(self, layout: Layout, prior: Prior, means: Tensor) -> Posterior:
         """A bank that holds the same weights in every place, to be filled."""
-        bank = EmpiricalPosterior(layout, means.expand(self.count, -1))
+        # Not copied: a row for each member is made when they are there.
+        bank = EmpiricalPosterior(layout, means.expand(self.count, -1), copied=False)
         bank.extra_names = self.extras
         return bank

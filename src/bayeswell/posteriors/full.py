@@ -94,6 +94,10 @@ class Full:
         check_initial_std("full", self.initial_std)
         require_count("full", "max_weights", self.max_weights)
 
+    def numbers(self, layout: Layout) -> int:
+        """How many numbers a posterior of this kind holds at least."""
+        return layout.size * (layout.size + 1) // 2
+
     def build(self, layout: Layout, prior: Prior, means: Tensor) -> Posterior:
         """Trainable state over the layout."""
         if layout.size > self.max_weights:

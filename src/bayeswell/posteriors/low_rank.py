@@ -122,6 +122,10 @@ class LowRank:
         require_count("low_rank", "rank", self.rank)
         check_initial_std("low_rank", self.initial_std)
 
+    def numbers(self, layout: Layout) -> int:
+        """How many numbers a posterior of this kind holds at least."""
+        return layout.size * self.rank
+
     def build(self, layout: Layout, prior: Prior, means: Tensor) -> Posterior:
         """Trainable state over the layout."""
         if self.rank > layout.size:

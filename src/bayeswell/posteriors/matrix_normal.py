@@ -170,6 +170,11 @@ class MatrixNormal:
         check_initial_std("matrix_normal", self.initial_std)
         require_count("matrix_normal", "max_side", self.max_side)
 
+    def numbers(self, layout: Layout) -> int:
+        """How many numbers a posterior of this kind holds at least."""
+        sides = [side for site in layout.sites for side in site.matrix_shape or ()]
+        return sum(side * (side + 1) // 2 for side in sides)
+
     def build(self, layout: Layout, prior: Prior, means: Tensor) -> Posterior:
         """Trainable state over the layout."""
         matrices = [site for site in layout.sites if site.matrix_shape]

@@ -125,6 +125,11 @@ class Mixture:
         if not isinstance(self.extras, tuple) or not all(isinstance(name, str) for name in self.extras):
             raise SettingError(f"mixture: extras = {self.extras!r}; it must be a tuple of names")
 
+    def numbers(self, layout: Layout) -> int:
+        """How many numbers a posterior of this kind holds at least."""
+        each = getattr(self._family(), "numbers", None)
+        return self.count * (layout.size if each is None else int(each(layout)))
+
     def build(self, layout: Layout, prior: Prior, means: Tensor) -> Posterior:
         """All components start at the same means; what is drawn at their start (k-tied) differs."""
         family = self._family()

@@ -273,6 +273,8 @@ def _fit_members(
             run = plan.begin(member, [*own, *watchers, *log, *keeping])
             start = run.assembly.model.std_ratio()
             if saved is not None:
+                for earlier in finished:
+                    earlier.require_fit(run.assembly.model, run.assembly.likelihood)
                 run.load_state_dict(saved["run"])
                 if folder is not None and folder.longer:
                     _go_on(run)

@@ -16,12 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..errors import FileError
 from ..lifting import BayesianModule
 from ..lifting.dropout import seeds_of_masks
 from ..posteriors import POSTERIORS, Empirical, EmpiricalPosterior, Mixture, MixturePosterior
 from ..registry import settings_of
 from ..types import BANK, LOG_PROB, POINT
 from .records import EpochRecord, History
+from .saved_state import require_alike
 
 DRAWS = 100
 
@@ -55,6 +57,22 @@ class Contribution:
         history = History([EpochRecord(**record) for record in state["history"]])
         kept = state.get("posterior", {})  # not in files of older versions
         return cls(state["weights"], state["extras"], state["likelihood"], history, kept)
+
+    def require_fit(self, model: BayesianModule, likelihood: Any) -> None:
+        """Refuse what was saved of a member of another run, before more is trained beside it."""
+        learned = dict(likelihood.state_dict()) if isinstance(likelihood, nn.Module) else {}
+        require_alike(self.likelihood, learned, "finished/likelihood")
+        if self.posterior:
+            require_alike(self.posterior, dict(model.posterior.state_dict()), "finished/posterior")
+        else:
+            require_alike(self.weights, model.posterior.like().new_empty(0, model.layout.size), "finished/weights")
+        own = {**dict(model.net.named_parameters()), **dict(model.net.named_buffers())}
+        for name, rows in self.extras.items():
+            like = own.get(name)
+            if like is None:
+                raise FileError(f"the saved state has values of '{name}', which this network has not")
+            networks = 1 if self.posterior else len(self.weights)
+            require_alike(rows, like.detach().expand(networks, *like.shape), f"finished/{name}")
 
 
 def contribution(

@@ -15,6 +15,7 @@ from ..types import Progress, Terms
 from .data import Batches
 from .engine import Engine, Step
 from .records import EpochRecord, History
+from .saved_state import require_alike, require_moments
 from .scores import Score
 from .streams import Streams
 
@@ -179,13 +180,39 @@ class Run:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The inverse of ``state_dict``, for a run of the same settings."""
-        rank, ranks = self.engine.rank, len(state["sums"])
+        ranks = len(state["sums"])
         if ranks != self.engine.ranks:
             raise FileError(f"the checkpoint is of {ranks} ranks, this run has {self.engine.ranks}")
         named = self._named_callbacks()
         for name in state["callbacks"]:
             if name not in named:
                 raise FileError(f"the checkpoint is of a run with the callback {name}, which this run has not")
+        require_alike(state, self._fixed_state())
+        require_moments(state["assembly"]["optimizer"], self.assembly.optimizer, "assembly/optimizer")
+        _require_position(state["position"])
+        try:
+            self._load(state)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise FileError(f"the saved state is of another run, or was altered ({reason})") from error
+
+    def _fixed_state(self) -> dict[str, Any]:
+        """What a saved state can be held against before the first step.
+
+        Not what a callback or a collector keeps, which they look at themselves, nor an optimizer's moments, which do
+        not exist yet, nor a generator of a device that the other machine may not have had.
+        """
+        fresh = self.state_dict()
+        assembly, streams = dict(fresh["assembly"]), dict(fresh["streams"])
+        streams.pop("cuda", None)
+        assembly["collector"] = None
+        assembly["optimizer"] = {
+            key: value for key, value in assembly["optimizer"].items() if key not in ("state", "param_groups")
+        }
+        return {**fresh, "assembly": assembly, "streams": streams, "callbacks": {}}
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        rank, named = self.engine.rank, self._named_callbacks()
         self.epoch, self.batch, self.step = state["position"]
         self.stopped = state["stopped"]
         self.sums = state["sums"][rank].tolist()
@@ -196,3 +223,10 @@ class Run:
             named[name].load_state_dict(own)
         # Copies: torch's generators take no view into the middle of a tensor (2.13 crashes on one).
         self.streams.load_state_dict({name: tensor[rank].clone() for name, tensor in state["streams"].items()})
+
+
+def _require_position(position: Any) -> None:
+    """Epoch, batch and step, each a whole number from 0."""
+    whole = all(isinstance(place, int) and not isinstance(place, bool) and place >= 0 for place in position)
+    if len(position) != 3 or not whole:
+        raise FileError(f"the saved state stands at {position!r}; it must be an epoch, a batch and a step")
