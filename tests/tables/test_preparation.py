@@ -313,3 +313,20 @@ def test_large_targets_keep_finite_stds() -> None:
     x, y = numbers(outputs=1)
     result = bw.fit(net_of(3, 1), (x, y * 1e25), "map", "gaussian", standardise=True, **QUICK)
     assert bool(result.predict(x).std.isfinite().all())
+
+
+def test_networks_that_learned_of_numbers_take_any_library_s() -> None:
+    x, y = torch.randn(40, 2), torch.randint(0, 2, (40,))
+    result = bw.fit(net_of(2, 2), (x, y), "map", **QUICK)
+    wanted = result.predict(x).probabilities
+    frame = pd.DataFrame(x.numpy(), columns=["a", "b"])
+    for same in (frame, pl.from_pandas(frame), x.numpy()):
+        assert torch.equal(result.predict(same).probabilities, wanted)
+    again = bw.fit(
+        net_of(2, 2), (x.numpy(), pd.Series(y.numpy())), "map", validation=(x, pl.Series(y.tolist())), **QUICK
+    )
+    assert torch.equal(again.predict(x).probabilities, wanted)
+    bound = result.measure_elbo((x, y), draws=3)
+    scaled = bw.fit(net_of(2, 2), (frame, y), "map", standardise=True, **QUICK)
+    assert scaled.measure_elbo((frame, y), draws=3).elbo.value < 0
+    assert bound.elbo.value < 0

@@ -50,6 +50,7 @@ def test_a_norm_that_overflows_is_clipped_to_the_exact_length() -> None:
     torch.testing.assert_close(moved, -0.5 * 0.2 * sign * torch.tensor([0.6, 0.8]), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.filterwarnings("ignore::bayeswell.errors.ScaleWarning")
 def test_parts_whose_squares_are_finite_are_no_divergence_without_clipping() -> None:
     many = torch.full((1, 400), 1e18)  # each square 1e36, their sum 4e38
 

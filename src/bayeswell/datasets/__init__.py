@@ -1,9 +1,10 @@
 """Data to learn from: by name, from files of one's own, and what lies outside the distribution."""
 
+from ..tables import Scaling
 from .augmentation import Augmentation
 from .bundled import Split, digits, noise_like
 from .corruptions import CORRUPTIONS, corrupt
-from .data import Data, Scaling
+from .data import Data
 from .files import cache_folder, data_folders
 from .load import DATASETS, data_status, find_data, is_data_name, load_data, load_inputs
 

@@ -113,8 +113,10 @@ def digits(*, test_share: float = 0.25, seed: int = 0) -> Split:
     """1,797 grey 8x8 images of handwritten digits as (n, 1, 8, 8), standardised by the training pixels."""
     raw = Digits(test_share, seed).read(None)
     assert raw.train is not None
-    scaling = scaling_of(raw.kind, raw.train[0], None)
     (train, train_targets), (test, test_targets) = raw.train, raw.test
+    assert isinstance(train, Tensor)
+    assert isinstance(test, Tensor)
+    scaling = scaling_of(raw.kind, train, None)
     return Split(scaling.inputs(train), train_targets, scaling.inputs(test), test_targets)
 
 

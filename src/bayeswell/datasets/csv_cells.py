@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import DataError, FileError
 from ..tables import Table
+from ..tables.arrays import words
 from ..tables.numbers import LARGEST
 from ..tables.table import near
 from .files import read_bytes
@@ -70,10 +71,8 @@ def cells_of(path: str, rows: Rows, places: Mapping[str, int], texts: Collection
     columns = {}
     for name, place in places.items():
         cells = [row[place].strip() for _, row in rows]
-        columns[name] = _column(
-            cells, name in texts, lambda row, name=name: f"{path}: row {lines[row]}, column '{name}'"
-        )
-    return Table(columns, lines, path)
+        columns[name] = _column(cells, name in texts, words(path, name, lines))
+    return Table(columns, lines, path, "leave it out (id, or columns, says which)")
 
 
 def _column(cells: list[str], text: bool, place: Callable[[int], str]) -> Array:

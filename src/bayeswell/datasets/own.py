@@ -23,7 +23,7 @@ from ..tables.numbers import LARGEST
 from ..tables.table import near
 from .bundled import check_seed
 from .csv_cells import cells_of, column_place, read_table, target_texts
-from .data import Pair, Raw, shuffled_split
+from .data import Pair, Raw, RawPair, shuffled_split
 from .files import read_bytes
 from .formats import Array, read_npz
 from .targets import targets_of
@@ -308,7 +308,7 @@ def _split(
     return _given(name, kind, *pairs, classes, part.path)
 
 
-def _given(name: str, kind: str, train: Pair, test: Pair, classes: tuple[str, ...] | None, path: str) -> Raw:
+def _given(name: str, kind: str, train: RawPair, test: RawPair, classes: tuple[str, ...] | None, path: str) -> Raw:
     if classes is not None and len(train[1].unique()) < 2:
         only = classes[int(train[1][0])]
         raise DataError(f"{path}: all {len(train[1])} training examples are of class '{only}'; two are needed")

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..datasets.csv_cells import read_table
 from ..datasets.files import read_bytes
 from ..datasets.formats import finite_number, is_number, read_npz
-from ..datasets.own import read_table
 from ..errors import DataError, SettingError
 from ..metrics import agreement, total_variation
 from ..metrics.probabilities import require_probabilities

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..datasets.csv_cells import column_place, read_table
 from ..datasets.files import read_bytes
 from ..datasets.formats import finite_number, is_number, read_npz
-from ..datasets.own import column_place, is_picture, pictures_in, read_picture, read_table
+from ..datasets.own import is_picture, pictures_in, read_picture
 from ..errors import DataError, FileError, SettingError, require_count
 from ..predictive import ClassPrediction, RealPrediction
 from ..training.run_folder import CONFIG

@@ -14,6 +14,7 @@ from torch import Tensor
 from ..errors import DataError
 from ..finite import first_not_finite
 from ..nested import map_leaves
+from ..tables import as_array, as_arrays
 from ..types import Inputs
 from .contracts import Drawable
 
@@ -55,7 +56,7 @@ class Batch:
 
 def cut_into_batches(inputs: Inputs, batch_size: int | None, home: Home) -> list[Batch]:
     """Batches that are views of the inputs, after refusing empty, unequal or non-finite ones."""
-    tensors = map_tensors(inputs, lambda name, value: _as_tensor(name, value, home))
+    tensors = map_tensors(as_arrays(inputs), lambda name, value: _as_tensor(name, value, home))
     sizes: dict[str, int] = {}
 
     def inspect(name: str, tensor: Tensor) -> Tensor:
@@ -92,6 +93,7 @@ def map_tensors(inputs: Inputs, change: Callable[[str, Any], Any]) -> Inputs:
 
 def as_targets(targets: Any, examples: int) -> Tensor:
     """Targets as a tensor with one entry for each example."""
+    targets = as_array(targets, "targets")
     if isinstance(targets, np.ndarray):
         targets = _from_numpy("targets", targets)
     if not isinstance(targets, Tensor):

@@ -45,7 +45,7 @@ class Predictor(Saved):
             keep_samples=keep_samples,
             prediction=prediction,
         )
-        return found if self.preparation is None else self.preparation.restore(found)  # type: ignore[no-any-return]
+        return found if self.preparation is None else self.preparation.restore(found)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything needed to predict again to a folder; ``bayeswell.load`` brings it back."""

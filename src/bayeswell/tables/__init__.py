@@ -1,6 +1,6 @@
 """Columns, missing cells, texts and scales: one preparation of data, learned from training examples, for every door."""
 
-from .arrays import as_array, is_array, is_frame, is_series
+from .arrays import as_array, as_arrays, is_array, is_frame, is_series
 from .columns import Columns, NumberColumn, TextColumn
 from .numbers import outliers, require_usable, warn_of_outliers
 from .preparation import CLASSES, REAL, Preparation
@@ -19,6 +19,7 @@ __all__ = [
     "Table",
     "TextColumn",
     "as_array",
+    "as_arrays",
     "is_array",
     "is_frame",
     "is_named",

@@ -10,15 +10,16 @@ import datetime
 import decimal
 import math
 import numbers
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 from ..errors import DataError
+from ..nested import map_leaves
 
 Array = npt.NDArray[Any]
 Where = Callable[[int | None], str]
@@ -65,6 +66,13 @@ def as_array(value: Any, what: str = "inputs") -> Any:
     return _foreign(value, what)
 
 
+def as_arrays(inputs: Any) -> Any:
+    """The same for inputs in tuples and mappings."""
+    if isinstance(inputs, Mapping | tuple | list):
+        return map_leaves(inputs, lambda name, value: as_array(value, f"inputs{name}"))
+    return as_array(inputs)
+
+
 def words(owner: str, column: str = "", rows: Sequence[Any] | None = None) -> Where:
     """Where something is: the owner, the row by its name (without ``rows`` its number, from 0), the column."""
 
@@ -91,13 +99,13 @@ def _foreign(value: Any, what: str) -> Any:
             if not hasattr(value, "__dlpack__"):
                 raise DataError(f"{what} of type {type(value).__name__} give no array ({_line(error)})") from error
     try:
-        return torch.from_dlpack(value).clone()
+        return from_dlpack(value).clone()
     except Exception as error:
         raise DataError(f"{what} of type {type(value).__name__} give no array ({_line(error)})") from error
 
 
 def _complete(values: Array, what: str) -> Array:
-    missing = np.argwhere(np.isnan(values)) if values.dtype.kind == "f" else ()
+    missing = np.argwhere(np.isnan(values)) if values.dtype.kind == "f" else np.empty((0, 1))
     if len(missing):
         raise DataError(
             f"{what}: {len(missing)} cells are missing, the first in row {missing[0][0]}; a model that was trained on "

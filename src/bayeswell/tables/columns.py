@@ -96,7 +96,7 @@ class TextColumn:
             why = "it looks like an id" if ids else f"at most {MOST_CATEGORIES} become columns of their own"
             raise DataError(
                 f"{table.place(name)}: {many:,} different texts ('{categories[0]:.20}', '{categories[1]:.20}', ...) in "
-                f"{len(cells):,} rows; {why}: leave it out, or join rare texts into one"
+                f"{len(cells):,} rows; {why}: {table.without}, or join rare texts into one"
             )
         return cls(name, tuple(categories), len(present) < len(cells))
 
@@ -223,6 +223,5 @@ def _numbers(name: str, table: Table) -> Floats:
 
 def _texts(cells: Array) -> list[str | None]:
     if cells.dtype.kind == "O":
-        return cells.tolist()
-    listed = cells.tolist()
-    return [None if value != value else as_text(value) for value in listed]
+        return list(cells)
+    return [None if value != value else as_text(value) for value in cells.tolist()]

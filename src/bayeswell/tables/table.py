@@ -20,12 +20,13 @@ MOST_NAMED = 20
 class Table:
     """Columns by name, as ``series_cells`` gives them, and what the rows are called in messages.
 
-    ``owner`` is a file or "the table".
+    ``owner`` is a file or "the table"; ``without`` says how a column is left out there.
     """
 
     columns: Mapping[str, Array]
     rows: Sequence[Any]
     owner: str = "the table"
+    without: str = "leave it out"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -39,7 +40,7 @@ class Table:
         """Some of the rows."""
         places = np.arange(len(self))[chosen if isinstance(chosen, slice) else chosen.cpu().numpy()]
         taken = {name: cells[places] for name, cells in self.columns.items()}
-        return Table(taken, [self.rows[place] for place in places], self.owner)
+        return Table(taken, [self.rows[place] for place in places], self.owner, self.without)
 
     def column(self, name: str) -> Array:
         """The cells of a column; refused by name if there is none."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import DataError
 from ..nested import leaves, taken
+from ..tables import as_array
 from ..types import Inputs
 
 
@@ -20,6 +21,7 @@ def as_tensors(value: Any, dtype: torch.dtype | None) -> Any:
         return {key: as_tensors(part, dtype) for key, part in value.items()}
     if isinstance(value, tuple | list):
         return tuple(as_tensors(part, dtype) for part in value)
+    value = as_array(value, "data")
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "biufc":
             kind = "objects" if value.dtype == object else str(value.dtype)

@@ -16,9 +16,9 @@ from ..errors import DataError, SettingError
 from ..lifting import BayesianModule, Saved
 from ..likelihoods import LIKELIHOODS
 from ..modes import evaluation_mode
-from ..nested import map_leaves, taken
+from ..nested import taken
 from ..random import derive_seed
-from ..tables import CLASSES, REAL, Preparation, as_array, is_array, is_frame, target_cells, warn_of_units
+from ..tables import CLASSES, REAL, Preparation, as_array, as_arrays, is_array, is_frame, target_cells, warn_of_units
 from ..types import ClassLikelihood, RealLikelihood
 from .beginning import USUAL_LIKELIHOOD
 from .examples import dtype_of
@@ -61,7 +61,7 @@ def prepared(net: Any, data: Any, validation: Any, likelihood: Any, standardise:
         return Prepared(net, data, _plain(validation), likelihood)
     part = LIKELIHOODS.resolve(_likelihood(net, likelihood))
     found = Preparation.learn(
-        _leaves(data[0]), data[1], standardise=standardise, kind=_kind(part),
+        _ours(data[0]), data[1], standardise=standardise, kind=_kind(part),
         scale_targets=hasattr(part, "for_scaled_targets"), tokens=_has_embedding(net),
         dtype=_dtype(net),
     ) if _needed(data, standardise) else None  # fmt: skip
@@ -113,7 +113,7 @@ def _done(preparation: Preparation, data: Any) -> Any:
         raise DataError(
             f"data of type {type(data).__name__}; the model prepares (inputs, targets) as tensors, arrays or tables"
         )
-    inputs, targets = preparation.inputs(_leaves(data[0])), preparation.targets(data[1])
+    inputs, targets = preparation.inputs(_ours(data[0])), preparation.targets(data[1])
     return (inputs, targets, *(as_array(part, "weights") for part in data[2:]))
 
 
@@ -124,14 +124,12 @@ def _plain(data: Any) -> Any:
     targets = data[1]
     if is_array(targets) or (isinstance(targets, list) and targets and not isinstance(targets[0], Tensor)):
         targets = target_cells(targets)
-    return (_leaves(data[0]), targets, *(as_array(part, "weights") for part in data[2:]))
+    return (as_arrays(data[0]), targets, *(as_array(part, "weights") for part in data[2:]))
 
 
-def _leaves(inputs: Any) -> Any:
-    """Arrays of other libraries within tuples and mappings as our own."""
-    if isinstance(inputs, Mapping | tuple | list):
-        return map_leaves(inputs, lambda name, value: as_array(value, f"inputs{name}"))
-    return inputs if is_frame(inputs) else as_array(inputs)
+def _ours(inputs: Any) -> Any:
+    """Arrays of other libraries as our own; a data frame as it is."""
+    return inputs if is_frame(inputs) else as_arrays(inputs)
 
 
 def _likelihood(net: Any, likelihood: Any) -> Any:

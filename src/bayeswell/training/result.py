@@ -49,7 +49,12 @@ class Result(Predictor):
         Of a point it is the log joint; a bank of networks has none.
         """
         settings = {"draws": draws, "batch_size": batch_size, "seed": seed, "temperature": self.temperature}
-        return measure_elbo(self.model, self.likelihood, data, **settings)  # type: ignore[arg-type]
+        return measure_elbo(self.model, self.likelihood, self._prepared(data), **settings)  # type: ignore[arg-type]
+
+    def _prepared(self, data: tuple[Inputs, Any]) -> tuple[Inputs, Any]:
+        """Data as the network takes them. ELBOs are of scaled targets, as those of ``fit``."""
+        own = self.preparation
+        return data if own is None else (own.inputs(data[0]), own.targets(data[1]))
 
     def pareto_report(
         self, data: tuple[Inputs, Any], *, draws: int = 400, batch_size: int | None = None, seed: int = 0
@@ -59,4 +64,4 @@ class Result(Predictor):
         A pass over the data for each draw; above 500 weights only an exact posterior passes.
         """
         settings = {"draws": draws, "batch_size": batch_size, "seed": seed, "temperature": self.temperature}
-        return pareto_report(self.model, self.likelihood, data, **settings)  # type: ignore[arg-type]
+        return pareto_report(self.model, self.likelihood, self._prepared(data), **settings)  # type: ignore[arg-type]
