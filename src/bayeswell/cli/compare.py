@@ -33,8 +33,6 @@ EXAMPLES = (
 )
 EXTRA = ("methods", "seeds", "folds")
 """What a settings file may say of a comparison, besides what is said of an experiment."""
-_LEFT_OUT = frozenset({"entropy", "ood_entropy", "r2", "coverage_50", "coverage_95"})
-SHOWN = [(name, heading) for name, heading in SCORES if name not in _LEFT_OUT]
 
 
 @command("compare", HELP, EXAMPLES)

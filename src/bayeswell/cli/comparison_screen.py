@@ -10,7 +10,8 @@ import typer
 
 from .screen import SCORES, counted, new_table, plain, show
 
-SHOWN = [(name, heading) for name, heading in SCORES if name not in {"entropy", "ood_entropy"}]
+_LEFT_OUT = frozenset({"entropy", "ood_entropy", "r2", "coverage_50", "coverage_95"})
+SHOWN = [(name, heading) for name, heading in SCORES if name not in _LEFT_OUT]
 
 
 def told(name: str, state: str) -> None:
