@@ -104,8 +104,8 @@ def predict(
         import csv
         import sys
 
-        shown = [[one_line(cell) for cell in row] for row in rows] if sys.stdout.isatty() else rows
-        csv.writer(sys.stdout, lineterminator="\n").writerows(shown)
+        safe = [[one_line(cell) for cell in row] for row in rows] if sys.stdout.isatty() else rows
+        csv.writer(sys.stdout, lineterminator="\n").writerows(safe)
 
 
 def _said(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
