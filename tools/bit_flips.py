@@ -59,7 +59,7 @@ class Row:
 def digits(**changes: Any) -> Experiment:
     """A short run with everything that leaves files: traces of training, and an inspection."""
     settings = {"method": "bbb", "data": "digits", "epochs": 4, "draws": 5, "batch_size": 200, "diagnose": True}
-    return Experiment(**{**settings, **changes})  # type: ignore[arg-type]
+    return Experiment(**{**settings, **changes})
 
 
 def finished_run(folder: Path) -> Path:

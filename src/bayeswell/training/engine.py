@@ -63,7 +63,7 @@ class Engine:
     def __init__(self, devices: Devices) -> None:
         # Imported here: it takes most of a second, and who only predicts does not need it.
         from lightning_fabric import Fabric
-        from lightning_fabric.strategies import DDPStrategy
+        from lightning_fabric.strategies.ddp import DDPStrategy
 
         class OwnFabric(Fabric):
             @staticmethod

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import BayeswellWarning
 
 if TYPE_CHECKING:
-    from torch.distributed import TCPStore
+    from torch._C._distributed_c10d import TCPStore
 
 try:
     from torch.distributed import DistStoreError
@@ -104,7 +104,8 @@ class Heartbeats:
 
 def open_store(rank: int, broadcast: Any) -> TCPStore:
     """Where the ranks count: kept by the first one, on a port that is free; ``broadcast`` tells the others which."""
-    from torch.distributed import TCPStore  # which not every build of torch has, and one rank does not need
+    # Not every build of torch has it, and one rank does not need it.
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     host = os.environ.get("MASTER_ADDR", "127.0.0.1")
     patience = timedelta(seconds=_ANSWER_SECONDS)

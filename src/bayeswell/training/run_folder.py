@@ -130,7 +130,7 @@ class RunFolder:
         if refused and not self.force:
             told = "; ".join(refused)
             raise SettingError(f"the run in {str(self.path)!r} was begun otherwise: {told}; use force to go on")
-        entry = new_entry(adopted=True) if own is None else own
+        entry: dict[str, Any] = new_entry(adopted=True) if own is None else own
         machine = changes_of_machine({RUN: entry})
         if machine:
             note = (
@@ -338,7 +338,9 @@ class Checkpointer(Callback):
         """Write a checkpoint of this moment; every rank must call it."""
         state = run.state_dict()
         if run.engine.rank == 0:
-            log = next((own for name, own in state["callbacks"].items() if name.startswith("MetricsLog ")), {})
+            log: dict[str, Any] = next(
+                (own for name, own in state["callbacks"].items() if name.startswith("MetricsLog ")), {}
+            )
             self.folder.save(run.member, run.step + run.epoch, {"run": state, "finished": self.finished}, log)
         self.saved_at = time.monotonic()
         run.engine.wait()
