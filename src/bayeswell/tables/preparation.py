@@ -134,7 +134,7 @@ class Preparation:
         return prediction.rescaled(scale, shift)
 
     def _raw_inputs(self, given: Any, *, real: bool) -> Any:
-        """Numbers before they are scaled, float64 from a table; ``real`` makes whole ones real, unless they are words."""
+        """Numbers before they are scaled, float64 from a table; ``real`` makes whole ones real, but for words."""
         if self.columns is not None:
             return torch.from_numpy(self.columns.matrix(self._table(given, self.columns)))
         if is_frame(given):
