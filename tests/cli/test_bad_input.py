@@ -31,7 +31,7 @@ CASES = [
     ("train --config part.toml --out new", "did you mean 'lr'"),
     ("train --config kind.toml --out new", "epochs = 'many'"),
     ("train --data nothing.csv --out new", "nothing.csv"),
-    ("train --data nan.csv --out new", "nan.csv: row 3, column 'b': 'nan'"),
+    ("train --data nan.csv --out new", "nan.csv: row 3, column 'b': 'inf'"),
     ("train --data one_class.csv --out new", "two classes"),
     ("train --data ./nowhere --out new", "nowhere"),
     ("train --data mnist --out new", "BAYESWELL_OFFLINE"),
@@ -91,7 +91,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "part.toml": "[method]\nname = 'bbb'\nstepper.lrr = 1\n",
         "kind.toml": "epochs = 'many'\n",
         "list.toml": "validation = [1]\n",
-        "nan.csv": "a,b,y\n1,2,0\n3,nan,1\n4,5,0\n",
+        "nan.csv": "a,b,y\n1,2,0\n3,inf,1\n4,5,0\n",
         "one_class.csv": "a,b,y\n1,2,x\n3,4,x\n4,5,x\n4,5,x\n",
     }
     for name, text in files.items():

@@ -328,5 +328,21 @@ def test_networks_that_learned_of_numbers_take_any_library_s() -> None:
     assert torch.equal(again.predict(x).probabilities, wanted)
     bound = result.measure_elbo((x, y), draws=3)
     scaled = bw.fit(net_of(2, 2), (frame, y), "map", standardise=True, **QUICK)
-    assert scaled.measure_elbo((frame, y), draws=3).elbo.value < 0
-    assert bound.elbo.value < 0
+    assert scaled.measure_elbo((frame, y), draws=3).elbo < 0
+    assert bound.elbo < 0
+
+
+def test_words_stay_whole_numbers_where_only_the_targets_have_names() -> None:
+    class Own(nn.Module):
+        """An embedding that is not torch's."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Parameter(torch.randn(9, 2))
+
+        def forward(self, words: Tensor) -> Tensor:
+            return self.table[words].sum(1)
+
+    words = torch.randint(0, 9, (40, 3))
+    result = bw.fit(Own(), (words, ["a", "b"] * 20), "map", **QUICK)
+    assert result.predict(words).class_names == ("a", "b")

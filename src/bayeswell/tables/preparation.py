@@ -71,7 +71,7 @@ class Preparation:
         found = cls(columns, class_names=names, tokens=tokens, dtype=dtype)
         if not standardise:
             return found
-        raw = found._raw_inputs(inputs)
+        raw = found._raw_inputs(inputs, real=True)
         real = None
         if scale_targets and cells is not None and names is None and kind != CLASSES:
             real = _columns(torch.as_tensor(cells))
@@ -97,7 +97,7 @@ class Preparation:
 
     def inputs(self, given: Any) -> Any:
         """Inputs as tensors for the network: a frame by its columns' names, numbers scaled."""
-        raw = self._raw_inputs(given)
+        raw = self._raw_inputs(given, real=self.scaling.input_shift is not None)
         if self.scaling.input_shift is None:
             return raw.to(self.dtype) if isinstance(raw, Tensor) and raw.is_floating_point() else raw
         self._require_shape(raw)
@@ -133,8 +133,8 @@ class Preparation:
             prediction = replace(prediction, **real)
         return prediction.rescaled(scale, shift)
 
-    def _raw_inputs(self, given: Any) -> Any:
-        """Numbers before they are scaled; float64 where they come from a table or are whole."""
+    def _raw_inputs(self, given: Any, *, real: bool) -> Any:
+        """Numbers before they are scaled, float64 from a table; ``real`` makes whole ones real, but for words."""
         if self.columns is not None:
             return torch.from_numpy(self.columns.matrix(self._table(given, self.columns)))
         if is_frame(given):
@@ -144,7 +144,7 @@ class Preparation:
                 raise DataError(f"inputs are a {type(given).__name__}; the model scales one tensor, array or table")
             return given
         raw = torch.as_tensor(as_array(given)) if not isinstance(given, Tensor) else given
-        return raw if raw.is_floating_point() or self.tokens or raw.is_complex() else raw.float()
+        return raw.float() if real and not self.tokens and not raw.is_floating_point() else raw
 
     def _table(self, given: Any, columns: Columns) -> Table:
         if is_frame(given) or isinstance(given, Mapping | Table):

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, TypeVar
 
 import torch
@@ -90,8 +91,8 @@ def _needed(data: Any, standardise: bool) -> bool:
     """Whether there is anything to learn: columns, scales, names of classes."""
     if standardise or is_frame(data[0]):
         return True
-    if isinstance(data[1], Mapping):
-        return False
+    if isinstance(data[1], Mapping | tuple | list) and not _is_list_of_cells(data[1]):
+        return False  # of several tensors: refused, or not, where data are put into batches
     cells = target_cells(data[1])
     kind = getattr(cells, "dtype", None)
     named = getattr(kind, "kind", "") in {"O", "b"} or kind == torch.bool
@@ -117,12 +118,16 @@ def _done(preparation: Preparation, data: Any) -> Any:
     return (inputs, targets, *(as_array(part, "weights") for part in data[2:]))
 
 
+def _is_list_of_cells(targets: Any) -> bool:
+    return isinstance(targets, tuple | list) and bool(targets) and isinstance(targets[0], str | Real | None)
+
+
 def _plain(data: Any) -> Any:
     """Arrays of other libraries as our own; all else as it is."""
     if not isinstance(data, tuple | list) or len(data) not in (2, 3):
         return data
     targets = data[1]
-    if is_array(targets) or (isinstance(targets, list) and targets and not isinstance(targets[0], Tensor)):
+    if is_array(targets) or _is_list_of_cells(targets):
         targets = target_cells(targets)
     return (as_arrays(data[0]), targets, *(as_array(part, "weights") for part in data[2:]))
 
