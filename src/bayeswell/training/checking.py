@@ -104,6 +104,8 @@ class Trial:
     def _check_targets(self, targets: Tensor, outputs: Tensor) -> None:
         if outputs.dim() == 0:
             raise NetworkError("the network returned a single number; the first axis must count the examples")
+        if len(targets) == 0:
+            raise DataError("the batch is empty: it has no targets")
         if targets.is_floating_point():
             require_finite("the targets", targets)
         shape = (len(targets), *outputs.shape[1:])
