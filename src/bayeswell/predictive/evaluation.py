@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
-from ..likelihoods import LIKELIHOODS, counted
+from ..likelihoods import LIKELIHOODS, ClassLikelihood, counted
 from ..metrics import (
     Estimate,
     accuracy,
@@ -111,7 +111,7 @@ def evaluate(
     """
     part = LIKELIHOODS.resolve(likelihood)
     scored = predict_and_score(
-        model, inputs, targets, part, draws=draws, batch_size=batch_size, seed=seed, keep_samples=True,
+        model, inputs, targets, part, draws=draws, batch_size=batch_size, seed=seed, keep_samples=not isinstance(part, ClassLikelihood),
         prediction=prediction,
     )  # fmt: skip
     found, truth = scored.prediction, torch.as_tensor(targets)
