@@ -111,8 +111,8 @@ def evaluate(
     """
     part = LIKELIHOODS.resolve(likelihood)
     scored = predict_and_score(
-        model, inputs, targets, part, draws=draws, batch_size=batch_size, seed=seed, keep_samples=not isinstance(part, ClassLikelihood),
-        prediction=prediction,
+        model, inputs, targets, part, draws=draws, batch_size=batch_size, seed=seed, prediction=prediction,
+        keep_samples=not isinstance(part, ClassLikelihood),
     )  # fmt: skip
     found, truth = scored.prediction, torch.as_tensor(targets)
     losses = scored.losses.double() + nll_shift
