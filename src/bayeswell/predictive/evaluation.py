@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
-from ..likelihoods import LIKELIHOODS, counted, labels_of
+from ..likelihoods import LIKELIHOODS, ClassLikelihood, counted, labels_of
 from ..metrics import (
     Estimate,
     accuracy,
@@ -113,8 +113,8 @@ def evaluate(
     part = LIKELIHOODS.resolve(likelihood)
     inputs, targets = with_targets(model, inputs, targets)
     scored = predict_and_score(
-        model, inputs, targets, part, draws=draws, batch_size=batch_size, seed=seed, keep_samples=True,
-        prediction=prediction,
+        model, inputs, targets, part, draws=draws, batch_size=batch_size, seed=seed, prediction=prediction,
+        keep_samples=not isinstance(part, ClassLikelihood),
     )  # fmt: skip
     found, truth = scored.prediction, as_targets(targets, len(scored.losses))
     losses = scored.losses.double() + nll_shift
