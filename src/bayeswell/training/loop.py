@@ -14,7 +14,6 @@ from .records import History
 from .run import Run
 from .scores import Validation
 
-
 _NOT_FINITE = ("not finite", "NaN or inf")
 """How a network says that its outputs are no numbers."""
 
