@@ -19,7 +19,7 @@ import bayeswell as bw
 from bayeswell.metrics import accuracy, auroc, nll
 
 SMOKE = bool(os.environ.get("BAYESWELL_SMOKE"))
-EPOCHS, TUNING, DRAWS = (2, 2, 5) if SMOKE else (30, 10, 100)
+EPOCHS, TUNING, DRAWS = (2, 2, 5) if SMOKE else (30, 10, 50)
 
 
 def ordinary_training(x: torch.Tensor, y: torch.Tensor) -> nn.Module:
@@ -46,7 +46,7 @@ def main() -> None:
     images, labels = load_digits(return_X_y=True)
     x, y = torch.tensor(images).float().view(-1, 1, 8, 8) / 16, torch.tensor(labels)
     order = torch.randperm(len(y))
-    train, test = order[:300], order[-700:]
+    train, held_out, test = order[:100], order[100:300], order[-700:]
     data = x[train], y[train]
     noise = x[test].flatten()[torch.randperm(x[test].numel())].view(-1, 1, 8, 8)  # the same pixels in random places
 
@@ -54,7 +54,7 @@ def main() -> None:
     around = {"name": "normal", "std": 0.05, "centre": "network"}
     ways = {
         "as it is": lambda: bw.fit(net, data, "map", epochs=0),
-        "laplace, no training": lambda: bw.laplace(net, data),
+        "laplace, no training": lambda: bw.laplace(net, data, held_out=(x[held_out], y[held_out])),
         "last layer, rest frozen": lambda: bw.fit(
             net, data, "bbb", where="last_layer", rest="frozen", epochs=TUNING, progress=False
         ),

@@ -1,4 +1,4 @@
-"""Fine-tuning around given weights, and which parameters take part: by settings, for every posterior and for members."""
+"""Fine-tuning around given weights, and which parameters take part: for every posterior and for members."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def test_the_posterior_is_that_of_the_residual_regression() -> None:
     shifted = LinearRegression(problem.X, problem.y - problem.X @ centre, problem.noise_std, problem.prior_std)
     prior = {"name": "normal", "std": 0.4, "centre": "network"}
     result = bw.fit(
-        net, problem.tensors(), "map", bw.Gaussian("known", problem.noise_std), prior=prior, temperature=1.0, epochs=300,
-        batch_size=40, lr=0.05, progress=False,
+        net, problem.tensors(), "map", bw.Gaussian("known", problem.noise_std), prior=prior, temperature=1.0,
+        epochs=300, batch_size=40, lr=0.05, progress=False,
     )  # fmt: skip
     torch.testing.assert_close(
         result.model.posterior.mean_vector().detach(), torch.tensor(centre + shifted.mean()), rtol=0, atol=2e-3

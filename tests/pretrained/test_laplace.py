@@ -154,7 +154,8 @@ def test_it_is_fit_without_epochs(structure: str, where: Any) -> None:
     found = bw.laplace(net, (X, Y), structure=structure, where=where, prior="kaiming", prior_precision=precision)
     post_hoc = {"structure": structure, "prior_precision": precision}
     fitted = bw.fit(
-        net, (X, Y), "laplace", epochs=0, post_hoc=post_hoc, where=where, prior="kaiming", temperature=1.0, progress=False
+        net, (X, Y), "laplace", epochs=0, post_hoc=post_hoc, where=where, prior="kaiming", temperature=1.0,
+        progress=False,
     )  # fmt: skip
     for name, value in fitted.model.posterior.state_dict().items():
         torch.testing.assert_close(found.model.posterior.state_dict()[name], value, rtol=1e-7, atol=1e-9)
@@ -178,7 +179,7 @@ def test_it_is_saved_and_comes_back(tmp_path: Path) -> None:
 
 def test_held_out_data_choose_the_precision_that_predicts_them_best(monkeypatch: pytest.MonkeyPatch) -> None:
     """No other of a grid is better by more than the search's own tolerance allows; and it is not the prior's own."""
-    monkeypatch.setattr("bayeswell.pretrained.laplace._DRAWS", 8)
+    monkeypatch.setattr("bayeswell.pretrained.curvature._DRAWS", 8)
     net, held_out = network(60), examples(300, 9)
     given: dict[str, Any] = {"prior": bw.Normal(3.0), "structure": "diagonal"}
 
@@ -255,7 +256,7 @@ def test_networks_and_inputs_of_ones_own(tmp_path: Path) -> None:
 def test_what_cannot_be_meant_is_refused_in_one_line() -> None:
     net, data = network(), (X, Y)
     refused: list[tuple[type[Exception], str, Any]] = [
-        (SettingError, "prior_precision = 'evidenc'; .*by_layer", lambda: bw.laplace(net, data, prior_precision="evidenc")),
+        (SettingError, "precision = 'evidenc'; .*by_layer", lambda: bw.laplace(net, data, prior_precision="evidenc")),
         (SettingError, "prior_precision = -1", lambda: bw.laplace(net, data, prior_precision=-1)),
         (SettingError, "needs held_out", lambda: bw.laplace(net, data, prior_precision="held-out")),
         (SettingError, "held_out has no use", lambda: bw.laplace(net, data, prior_precision=2.0, held_out=data)),

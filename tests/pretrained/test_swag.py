@@ -32,7 +32,7 @@ def path_of(net: nn.Module, steps: int = 6) -> list[dict[str, Tensor]]:
     optimizer, states = torch.optim.SGD(net.parameters(), 0.5), []
     for _ in range(steps):
         optimizer.zero_grad()
-        nn.functional.cross_entropy(net(X), Y).backward()
+        nn.functional.cross_entropy(net(X.to(next(net.parameters()).dtype)), Y).backward()
         optimizer.step()
         states.append(copy.deepcopy(net.state_dict()))
     return states
@@ -70,13 +70,7 @@ def test_it_is_the_collector_of_a_run(method: str, structure: str) -> None:
 
 def test_against_the_formula() -> None:
     """The mean; half the variances and half D D' / (k - 1), of the deviations from the running mean."""
-    net = plain().double()
-    global X
-    given, X = X, X.double()
-    try:
-        states = path_of(net)
-    finally:
-        X = given
+    states = path_of(plain().double())
     found = bw.swag(plain().double(), states, rank=4, scale=0.3).model
     flat = torch.stack([found.layout.flatten(state) for state in states])
     torch.testing.assert_close(found.posterior.mean_vector(), flat.mean(0))
@@ -126,7 +120,7 @@ def test_statistics_are_those_of_each_draw_if_there_are_data() -> None:
 def test_without_data_batch_norm_gets_a_line_and_the_average_of_the_checkpoints() -> None:
     net = normalised()
     states = path_of(net)
-    with pytest.warns(bw.BayeswellWarning, match="BatchNorm.*give data="):
+    with pytest.warns(bw.BayeswellWarning, match=r"BatchNorm.*give data="):
         found = bw.swag(net, states)
     mean = torch.stack([state["1.running_mean"] for state in states]).double().mean(0)
     torch.testing.assert_close(found.model.net[1].running_mean.double(), mean, rtol=1e-6, atol=1e-8)
@@ -137,7 +131,7 @@ def test_learned_noise_needs_data() -> None:
     net = nn.Linear(5, 1)
     states = [{name: value + 0.01 * n for name, value in net.state_dict().items()} for n in range(3)]
     targets = X[:, 0]
-    with pytest.raises(SettingError, match="'gaussian' learns its noise.*give data="):
+    with pytest.raises(SettingError, match=r"'gaussian' learns its noise.*give data="):
         bw.swag(net, states, likelihood="gaussian")
     found = bw.swag(net, states, (X, targets), "gaussian")
     residual = targets - found.model.eval()(X).detach().flatten()
@@ -150,6 +144,7 @@ def test_what_cannot_be_meant_is_refused_in_one_line(tmp_path: Path) -> None:
     net = plain()
     states = path_of(net, 3)
     (tmp_path / "no.safetensors").write_bytes(b"nonsense")
+    narrow = nn.Sequential(nn.Linear(4, 7), nn.Tanh(), nn.Linear(7, 3))
     refused: list[tuple[type[Exception], str, Any, dict[str, Any]]] = [
         (SettingError, "1 checkpoints; a spread needs at least two", states[:1], {}),
         (SettingError, "rank = 9 exceeds the 3 checkpoints", states, {"rank": 9}),
@@ -159,7 +154,7 @@ def test_what_cannot_be_meant_is_refused_in_one_line(tmp_path: Path) -> None:
         (FileError, "not a readable safetensors", [tmp_path / "no.safetensors", states[0]], {}),
         (DataError, "under 'state_dict'; give the state dict itself", [{"state_dict": states[0]}] * 2, {}),
         (DataError, "checkpoint 0 is of type int", [1, 2], {}),
-        (NetworkError, "checkpoint 1 does not fit the network.*size mismatch", [states[0], nn.Sequential(nn.Linear(4, 7), nn.Tanh(), nn.Linear(7, 3))], {}),
+        (NetworkError, "checkpoint 1 does not fit the network.*size mismatch", [states[0], narrow], {}),
         (NetworkError, "checkpoint 0 does not fit the network.*Missing key", [{}, states[0]], {}),
     ]  # fmt: skip
     for kind, match, given, settings in refused:

@@ -62,12 +62,12 @@ def test_the_last_layer_alone() -> None:
 
 
 def test_a_temperature_of_its_own_comes_from_how_well_the_network_fits() -> None:
-    """A tenth of NLL / entropy of the class frequencies, as after training; not the cold one that training begins at."""
+    """A tenth of NLL / entropy of the class frequencies, as after training; not the cold one of its beginning."""
     net = trained()
     result = bw.fit(net, (X, Y), "laplace", epochs=0, progress=False)
     frequencies = Y.bincount().double() / len(Y)
     entropy = -float((frequencies * frequencies.log()).sum())
-    nll = float(nn.functional.cross_entropy(net(X), Y))
+    nll = float(nn.functional.cross_entropy(net(X), Y).detach())
     assert result.temperature == pytest.approx(0.1 * nll / entropy, rel=1e-5)
 
 
@@ -85,7 +85,8 @@ def test_what_fit_has_trained_becomes_a_laplace_approximation() -> None:
     """Its weights stay, and what it has learned of the noise."""
     problem = LinearRegression.make(2, count=50, dimension=3)
     first = bw.fit(
-        nn.Linear(3, 1).double(), problem.tensors(), "map", "gaussian", epochs=3, lr=0.1, temperature=1.0, progress=False
+        nn.Linear(3, 1).double(), problem.tensors(), "map", "gaussian", epochs=3, lr=0.1, temperature=1.0,
+        progress=False,
     )  # fmt: skip
     second = bw.fit(first, problem.tensors(), "laplace", epochs=0, temperature=1.0, progress=False)
     assert torch.equal(second.model.posterior.mean_vector(), first.model.posterior.mean_vector())

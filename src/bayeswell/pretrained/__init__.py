@@ -1,7 +1,7 @@
 """A network that was trained elsewhere becomes a Bayesian one, without training."""
 
-from .laplace import laplace
+from .curvature import laplace
 from .result import PostHoc
-from .swag import swag
+from .snapshots import swag
 
 __all__ = ["PostHoc", "laplace", "swag"]

@@ -63,7 +63,7 @@ def settle_noise(likelihood: Any, outputs: Tensor, targets: Tensor) -> None:
         return value.detach()
 
     with torch.enable_grad():
-        search.step(loss)  # type: ignore[arg-type]
+        search.step(loss)
     with torch.no_grad():
         for parameter, found in zip(learned, learned_noise(own), strict=True):
             parameter.copy_(found)

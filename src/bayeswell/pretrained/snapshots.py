@@ -102,10 +102,11 @@ def swag(
             yield map_tensors(inputs, lambda tensor: tensor.to(device)), targets.to(device)
 
     if batches is not None:
-        found = statistics_over(model, itertools.repeat(model.centre()), (inputs for inputs, _ in one_pass()))
-        put_buffers(model.net, found)
+        own_statistics = statistics_over(model, itertools.repeat(model.centre()), (x for x, _ in one_pass()))
+        put_buffers(model.net, own_statistics)
     if learned_noise(own):
-        own.to(device)
+        if isinstance(own, nn.Module):
+            own.to(device)
         settle_noise(own, *outputs_and_targets(model, own, one_pass()))
     if has_statistics(model.net) and batches is None:
         warnings.warn(
