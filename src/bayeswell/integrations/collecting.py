@@ -50,7 +50,7 @@ class Collecting:
         self.step += 1
 
     def finished(self, batches: Iterable[Any] | None = None, *, seed: int = 0) -> BayesianModule:
-        """A copy of the network under the collected posterior; trained parameters without one end at their averages too.
+        """A copy of the network under the collected posterior; other trained parameters end at their averages too.
 
         Frozen weights are shared, not copied; the network that was trained stays as it is.
 
