@@ -70,7 +70,7 @@ class Collecting:
                 yield map_tensors(parts_of(batch, columns).inputs, lambda tensor: tensor.to(device))
 
         frozen = {id(p): p for p in self.model.net.parameters() if not p.requires_grad}
-        own = copy.deepcopy(self.model, frozen)  # type: ignore[arg-type]
+        own = copy.deepcopy(self.model, frozen)
         return collected_model(own, self._collector, inputs, self.batches, make_generator(seed, device))
 
     def state_dict(self) -> dict[str, Any]:
