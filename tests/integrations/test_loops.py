@@ -77,6 +77,8 @@ def test_statistics_are_estimated_anew() -> None:
     collecting, _, model = trained(HWA(start=0.5), norm=True)
     last = model.net.get_buffer("1.running_mean").clone()
     found = collecting.finished(DataLoader(TensorDataset(x, y), batch_size=BATCH))
+    assert torch.equal(model.net.get_buffer("1.running_mean"), last)  # what was trained stays as it is
+    assert not torch.equal(model.net.get_parameter("1.weight"), found.net.get_parameter("1.weight"))
     # Linear in x: the mean of its batches under draws around the averaged weights, and not that of the last iterate.
     expected = found.layout.unflatten(found.posterior.mean_vector())
     mean = x.mean(0) @ expected["0.weight"].T + expected["0.bias"]

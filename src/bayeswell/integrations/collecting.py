@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -49,7 +50,9 @@ class Collecting:
         self.step += 1
 
     def finished(self, batches: Iterable[Any] | None = None, *, seed: int = 0) -> BayesianModule:
-        """The network under the collected posterior; it shares its other parameters, which end at their averages too.
+        """A copy of the network under the collected posterior; other trained parameters end at their averages too.
+
+        Frozen weights are shared, not copied; the network that was trained stays as it is.
 
         ``batches`` (a loader, as it was trained on) are needed where the network has BatchNorm statistics: these are
         estimated anew, once for an averaged posterior, or once for each of 30 draws of one fitted to a path (SWAG).
@@ -63,10 +66,12 @@ class Collecting:
         columns = Columns(self.model)
 
         def inputs() -> Iterator[Inputs]:
-            for batch in batches or ():
+            for batch in () if batches is None else batches:
                 yield map_tensors(parts_of(batch, columns).inputs, lambda tensor: tensor.to(device))
 
-        return collected_model(self.model, self._collector, inputs, self.batches, make_generator(seed, device))
+        frozen = {id(p): p for p in self.model.net.parameters() if not p.requires_grad}
+        own = copy.deepcopy(self.model, frozen)
+        return collected_model(own, self._collector, inputs, self.batches, make_generator(seed, device))
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain data."""
