@@ -77,7 +77,8 @@ class DataSpec:
         scaling = {name: _plain(getattr(self.scaling, name)) for name in _TENSORS}
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         lists = {name: list(value) for name, value in values.items() if isinstance(value, tuple)}
-        write_document(folder / NAME, data_card(**{**values, **lists, "scaling": scaling}))
+        card: dict[str, Any] = {**values, **lists, "scaling": scaling}
+        write_document(folder / NAME, data_card(**card))
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> DataSpec:
