@@ -7,11 +7,16 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from multiprocessing import parent_process
+from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
+from pickle import PicklingError
 from types import FrameType
+from typing import Any
+
+from .errors import SettingError
 
 STOP_SECONDS = 60.0
 """How long workers that were told to stop may take to save what they have."""
@@ -24,6 +29,24 @@ def clean_context(preload: Sequence[str]) -> BaseContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["__main__", *preload])
     return context
+
+
+def start_worker(
+    context: BaseContext, needed: str, work: Callable[..., None], *arguments: Any
+) -> tuple[BaseProcess, Connection]:
+    """A process that does ``work(*arguments, mouth)``, and the ear for what it says into its mouth.
+
+    ``needed`` begins the line that is said where the arguments cannot be sent to another process.
+    """
+    ear, mouth = multiprocessing.Pipe(duplex=False)
+    member: BaseProcess = context.Process(target=work, args=(*arguments, mouth))  # type: ignore[attr-defined]
+    try:
+        member.start()
+    except (AttributeError, TypeError, PicklingError) as error:
+        raise SettingError(f"{needed}: {error}") from error
+    finally:
+        mouth.close()
+    return member, ear
 
 
 def be_a_worker() -> None:

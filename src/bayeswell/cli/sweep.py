@@ -149,7 +149,8 @@ def sweep(
             )  # fmt: skip
     best = None if result.best is None else function.changed(result.best.settings).as_json()
     keep_result(result, best, metric=function.metric, place=place)
-    show_sweep(result, metric=function.metric, place=place, json=json)
+    code = own.network.name if own.network is not None else ""
+    show_sweep(result, metric=function.metric, place=place, json=json, code=code)
     if best is None:
         raise typer.Exit(1)
 

@@ -53,8 +53,8 @@ def keep_result(result: SweepResult, best: Mapping[str, Any] | None, *, metric: 
         write_toml(place / BEST, best, heading)
 
 
-def show_sweep(result: SweepResult, *, metric: str, place: Path, json: bool) -> None:
-    """The best trials, and those that failed."""
+def show_sweep(result: SweepResult, *, metric: str, place: Path, json: bool, code: str = "") -> None:
+    """The best trials, and those that failed; ``code`` is what ``--model`` said of a network of one's own."""
     from ..sweeps.results import in_words, settings_in_words
 
     if json:
@@ -73,4 +73,5 @@ def show_sweep(result: SweepResult, *, metric: str, place: Path, json: bool) -> 
     for trial in failed[:SHOWN]:
         typer.echo(f"trial {trial.number} ({settings_in_words(trial.settings)}) failed: {trial.message}")
     if best:
-        typer.echo(f"the best settings are in {place / BEST}: bayeswell train --config {place / BEST}")
+        again = f"bayeswell train --config {place / BEST}" + (f" --model {code}" if code else "")
+        typer.echo(f"the best settings are in {place / BEST}: {again}")

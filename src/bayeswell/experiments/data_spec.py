@@ -79,7 +79,8 @@ class DataSpec:
         """Into the folder of a run."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         lists = {name: list(value) for name, value in values.items() if isinstance(value, tuple)}
-        write_document(folder / NAME, data_card(**{**values, **lists, **self._learned()}))
+        card: dict[str, Any] = {**values, **lists, **self._learned()}
+        write_document(folder / NAME, data_card(**card))
 
     def _learned(self) -> dict[str, Any]:
         return {"scaling": self.scaling.as_json(), "table": None if self.table is None else self.table.as_json()}

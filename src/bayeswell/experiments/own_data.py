@@ -85,7 +85,8 @@ def own_data(
             raise DataError("the data set is empty or does not tell its length")
         order = torch.randperm(len(data), generator=make_generator(split)).tolist()
         kept = len(data) - _count(test, len(data))
-        feed, rest = Subset(data, sorted(order[:kept])), Subset(data, sorted(order[kept:]))
+        whole: Any = data
+        feed, rest = Subset(whole, sorted(order[:kept])), Subset(whole, sorted(order[kept:]))
         pairs = _tensors(feed, "data"), _tensors(rest, "test")
     elif held_out:
         pair = _tensors(data, "data")

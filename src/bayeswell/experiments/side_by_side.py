@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from pickle import PicklingError
 from typing import Any
 
 import torch
 
-from ..errors import BayeswellError, BayeswellWarning, SettingError
-from ..processes import be_a_worker, clean_context, dismiss
+from ..errors import BayeswellError, BayeswellWarning
+from ..processes import be_a_worker, clean_context, dismiss, start_worker
 from ..training import Interrupted
 from .experiment import Experiment
 from .given import Given
@@ -107,19 +106,9 @@ class _Pool:
         self.said: dict[Path, Outcome] = {}
 
     def start(self, task: Task) -> None:
-        ours, theirs = self.context.Pipe(duplex=False)
-        member: BaseProcess = self.context.Process(  # type: ignore[attr-defined]  # every context has it
-            target=_work, args=(task, self.given, self.threads, dict(self.options), theirs)
-        )
-        try:
-            member.start()
-        except (AttributeError, TypeError, PicklingError) as error:
-            raise SettingError(
-                f"several workers need a network and data that another process can import: {error}"
-            ) from error
-        finally:
-            theirs.close()
-        self.members[member] = (task, ours)
+        needed = "several workers need a network and data that another process can import"
+        member, ear = start_worker(self.context, needed, _work, task, self.given, self.threads, dict(self.options))
+        self.members[member] = (task, ear)
 
     def look(self) -> list[tuple[Task, Outcome | None, int | None]]:
         """Wait a little; the tasks whose processes have ended, with what each said (None: it died)."""

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from pickle import PicklingError
 from typing import Any
 
-from ..errors import BayeswellError, SettingError
-from ..processes import clean_context, dismiss
+from ..errors import BayeswellError
+from ..processes import clean_context, dismiss, start_worker
 from .definition import TrialFunction, name_of
 from .ledger import Ledger
 from .results import COMPLETE, FAILED, SweepResult
@@ -57,18 +56,8 @@ class WorkerPool:
             dismiss(self.members)
 
     def _start(self) -> None:
-        ours, theirs = self.context.Pipe(duplex=False)
-        member: BaseProcess = self.context.Process(  # type: ignore[attr-defined]  # every context has it
-            target=worker_process, args=(self.function, self.folder, theirs)
-        )
-        try:
-            member.start()
-        except (AttributeError, TypeError, PicklingError) as error:
-            raise SettingError(
-                f"several workers need a function that another process can import: {name_of(self.function)}: {error}"
-            ) from error
-        finally:
-            theirs.close()
+        needed = f"several workers need a function that another process can import: {name_of(self.function)}"
+        member, ours = start_worker(self.context, needed, worker_process, self.function, self.folder)
         self.members[member] = ours
 
     def _look(self) -> None:

@@ -84,7 +84,7 @@ def sweep(
     )
     ranges = check_space(space) if isinstance(space, Mapping) else parse_space(space)
     chosen = judgeable(experiment.changed({"method": method, "seed": seed}), metric, ranges, given)
-    shared = {"experiment": chosen.as_json(), "metric": metric}
+    shared: dict[str, Any] = {"experiment": chosen.as_json(), "metric": metric}
     function = HeldOutScore(chosen.as_json(), metric, None, given)
     place = place_for(folder, "sweep")
     result = run_sweep(

@@ -129,8 +129,8 @@ def _look(folder: Path, knobs: Knobs, given: Given) -> Seen:
     keep = experiment.draws * len(inputs) * data.outputs <= _KEPT
     found = predict(inputs, keep)
     outside = None if ood_inputs is None else predict(ood_inputs)
-    given = experiment.method_part.temperature
-    usual = given if isinstance(given, int | float) else 1.0
+    asked = experiment.method_part.temperature
+    usual = asked if isinstance(asked, int | float) else 1.0
     temperature = float((finished_result(folder) or {}).get("temperature", usual))
     return Seen(experiment, predictor, data, ood_inputs, found, outside, temperature)
 
