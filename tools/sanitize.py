@@ -14,6 +14,7 @@ compiler with sanitizers, or no Linux, it says so and leaves with 0.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import platform
 import random
@@ -75,17 +76,17 @@ def _runtime(compiler: str) -> str | None:
 def build(compiler: str) -> bool:
     """The libraries that this machine runs, with the sanitizers inside."""
     sys.path.insert(0, str(ROOT))
-    from hatch_build import FOLDER as SOURCES
-    from hatch_build import INSTRUCTION_SETS, X86
+    hatch_build: Any = importlib.import_module("hatch_build")  # not a module of the package: its types are its own
+    sources_in, machines = hatch_build.FOLDER, hatch_build.X86
 
     from bayeswell.native.library import version_of
 
     FOLDER.mkdir(parents=True, exist_ok=True)
-    sources = [str(path) for path in sorted(SOURCES.glob("*.cpp"))]
-    for name, flags in INSTRUCTION_SETS.items():
-        if flags and platform.machine() not in X86:
+    sources = [str(path) for path in sorted(sources_in.glob("*.cpp"))]
+    for name, flags in hatch_build.INSTRUCTION_SETS.items():
+        if flags and platform.machine() not in machines:
             continue
-        mark = f"-DSOURCES={version_of(SOURCES)}u"
+        mark = f"-DSOURCES={version_of(sources_in)}u"
         target = ["-o", str(FOLDER / f"kernels-{name}.so"), *sources]
         made = subprocess.run([compiler, *FLAGS, *SANITIZERS, *flags, mark, *target], check=False)
         if made.returncode:
@@ -228,19 +229,27 @@ def _functions() -> dict[str, Callable[[Source], Any]]:
         return native.newton_step(*vectors, ess=90.0, rate=0.1, gain=0.1, correction=0.9, clip=0.2, lr=0.1)
 
     noise = (None, 7, 2**64 - 1)
-    chain = {"momentum": 0.9, "rate": 0.1, "scale": 0.2}
-    squares = {"keep": 0.9, "gain": 0.1, "correction": 0.5, "damping": 1e-8, "rate": 0.1, "scale": 0.2}
-    heavy = {"decay": 0.1, "keep": 0.9, "gain": 0.1, "shrink": 1.0, "rate": 0.1}
-    bound = {"decay": 0.1, "betas": (0.9, 0.999), "eps": 1e-8, "floor": 0.1, "ceiling": 1.0, "rate": 0.1}
+    chain: dict[str, Any] = {"momentum": 0.9, "rate": 0.1, "scale": 0.2}
+    squares: dict[str, Any] = {"keep": 0.9, "gain": 0.1, "correction": 0.5, "damping": 1e-8, "rate": 0.1, "scale": 0.2}
+    heavy: dict[str, Any] = {"decay": 0.1, "keep": 0.9, "gain": 0.1, "shrink": 1.0, "rate": 0.1}
+    bound: dict[str, Any] = {
+        "decay": 0.1,
+        "betas": (0.9, 0.999),
+        "eps": 1e-8,
+        "floor": 0.1,
+        "ceiling": 1.0,
+        "rate": 0.1,
+    }
 
     def hamiltonian(source: Source) -> Any:
-        vectors, split = [source.vector() for _ in range(3)], source.chance.random() < 0.5
-        return native.hamiltonian_step(source.chance.choice(noise), *vectors, split=split, **chain)
+        weights, grads, velocity = (source.vector() for _ in range(3))
+        key, split = source.chance.choice(noise), source.chance.random() < 0.5
+        return native.hamiltonian_step(key, weights, grads, velocity, split=split, **chain)
 
     def bounded(source: Source) -> Any:
         ams = source.chance.random() < 0.5
-        lists = source.lists(5 if ams else 4)
-        return native.bounded_step(*lists[:4], lists[4] if ams else None, **bound)
+        weights, grads, means, squares_of, *largest = source.lists(5 if ams else 4)
+        return native.bounded_step(weights, grads, means, squares_of, largest[0] if ams else None, **bound)
 
     return {
         "normals": lambda s: native.normals(s.chance.randrange(2**64), s.size),

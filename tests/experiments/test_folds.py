@@ -15,6 +15,7 @@ from bayeswell.datasets import find_data
 from bayeswell.errors import DataError, SettingError
 from bayeswell.experiments import Experiment, compare
 from bayeswell.experiments.folds import Fold
+from bayeswell.experiments.problem import data_of
 from bayeswell.report.differences import difference
 from bayeswell.report.reading import read_runs
 from bayeswell.report.summary import tables_of
@@ -38,11 +39,28 @@ def test_the_parts_are_a_partition_and_the_rest_is_trained_on() -> None:
 
 
 def test_scaling_is_of_the_training_examples_alone() -> None:
-    from bayeswell.experiments.problem import data_of
 
     data = data_of(Experiment(**SMALL, fold="2/4"))  # type: ignore[arg-type]
     assert torch.allclose(data.train[0].mean(0), torch.zeros(13), atol=1e-5)
     assert not torch.allclose(data.test[0].mean(0), torch.zeros(13), atol=1e-3)
+
+
+def test_what_columns_become_is_learned_from_the_rows_that_a_fold_trains_on(tmp_path: Path) -> None:
+    """A text that stands in test rows alone is no column of the network."""
+    file = tmp_path / "table.csv"
+    rows = [
+        f"{'' if row == 3 else row},{'rare' if row == 7 else 'a' if row % 2 else 'b'},{row % 3}" for row in range(40)
+    ]
+    file.write_text("\n".join(["x,kind,y", *rows]) + "\n")
+    given = {**SMALL, "data": {"name": "csv", "path": str(file), "task": "classification"}}
+    tested = set()
+    for number in range(1, 5):
+        data = data_of(Experiment(**given, fold=f"{number}/4"))  # type: ignore[arg-type]
+        assert data.table is not None
+        names = " ".join(data.table.features)
+        tested.add("rare" in names)
+        assert len(data.train[1]) == 30
+    assert tested == {True, False}  # three folds train on the rare text, the fourth has it in its test rows
 
 
 def test_means_and_errors_are_over_folds_and_methods_meet_in_pairs(tmp_path: Path) -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from ..datasets.data import DataPart, Raw
 from ..errors import DataError
 from ..random import derive_seed, make_generator
+from ..tables import Table
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +37,8 @@ class Fold:
         raw = self.part.read(folder)
         if raw.train is None:
             raise DataError(f"'{raw.name}' has test examples only: there is nothing to train on in a fold")
-        inputs, targets = (torch.cat(pair) for pair in zip(raw.train, raw.test, strict=True))
+        targets = torch.cat([raw.train[1], raw.test[1]])
+        inputs = _joined(raw.train[0], raw.test[0])
         if self.of > len(targets):
             raise DataError(f"fold {self.number}/{self.of}: '{raw.name}' has only {len(targets)} examples")
         order = torch.randperm(len(targets), generator=make_generator(derive_seed(self.of, "folds")))
@@ -43,6 +46,15 @@ class Fold:
         test = parts[self.number - 1].sort().values
         rest = torch.cat([part for place, part in enumerate(parts) if place != self.number - 1]).sort().values
         return replace(raw, train=(inputs[rest], targets[rest]), test=(inputs[test], targets[test]))
+
+
+def _joined(first: Tensor | Table, second: Tensor | Table) -> Tensor | Table:
+    """All inputs; what the columns of a table become is learned later, from the rows that a fold trains on."""
+    if isinstance(first, Table) and isinstance(second, Table):
+        return first.joined(second)
+    assert isinstance(first, Tensor)
+    assert isinstance(second, Tensor)
+    return torch.cat([first, second])
 
 
 def folded(part: DataPart, fold: str | None) -> DataPart:
