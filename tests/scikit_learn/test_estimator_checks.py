@@ -17,12 +17,12 @@ from bayeswell.sklearn import BayesianClassifier, BayesianRegressor
 from bayeswell.sklearn.measure import Rows
 
 ESTIMATORS = [BayesianClassifier, BayesianRegressor]
-SMALL: dict[str, Any] = {"network": (8,), "epochs": 20, "batch_size": 1000, "draws": 10}
+SMALL: dict[str, Any] = {"network": (8,), "epochs": 30, "batch_size": 1000, "draws": 10}
 """For these some 65 fits of sets of at most 300 rows; what they must learn is easy."""
 METHODS: dict[str, dict[str, Any]] = {
     "auto": {"lr": 0.1, "members": 2},
     "bbb": {"lr": 0.1},
-    "k-tied": {"lr": 0.1},
+    "k-tied": {"lr": 0.05},
     "swag": {"lr": 0.1},
     "laplace": {"lr": 0.1},
 }
