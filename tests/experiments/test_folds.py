@@ -45,6 +45,7 @@ def test_scaling_is_of_the_training_examples_alone() -> None:
     assert not torch.allclose(data.test[0].mean(0), torch.zeros(13), atol=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore:.*rare:bayeswell.errors.BayeswellWarning")
 def test_what_columns_become_is_learned_from_the_rows_that_a_fold_trains_on(tmp_path: Path) -> None:
     """A text that stands in test rows alone is no column of the network."""
     file = tmp_path / "table.csv"
