@@ -256,6 +256,18 @@ def test_what_cannot_be_meant_is_refused_in_one_line(case: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_arrays_that_are_read_only_are_copied() -> None:
+    """In a process of its own: torch warns of them once."""
+    program = (
+        "import warnings, numpy as np\n"
+        "from bayeswell.sklearn import BayesianRegressor\n"
+        "x = np.random.default_rng(0).normal(size=(20, 2)); x.flags.writeable = False\n"
+        "warnings.filterwarnings('error', message='.*not writable')\n"
+        "BayesianRegressor('map', (), epochs=1).fit(x, x[:, 0]).predict(x)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_one_class_is_refused_by_its_name() -> None:
     with pytest.raises(bw.DataError, match="1 class, 'oak'"):
         BayesianClassifier().fit([[0.0], [1.0]], ["oak", "oak"])

@@ -265,6 +265,7 @@ class BayesianEstimator(BaseEstimator):  # type: ignore[misc]
         inputs: Any = self._table(X, reset=False)
         if inputs is None:
             inputs = validate_data(self, X, dtype=_REAL, reset=False)
+            inputs = np.require(inputs, requirements="W")  # torch holds no array that is read only
         return self.result_.predict(inputs, draws=self.draws, batch_size=_PREDICTED_AT_ONCE, seed=self._seed)
 
 
