@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from bayeswell.datasets import corrupt, find_data
-from bayeswell.datasets.data import DataPart, Pair, Raw, Scaling, scaling_of, shuffled_split, split_in_two
+from bayeswell.datasets.data import DataPart, Pair, Raw, Scaling, shuffled_split, split_in_two
 from bayeswell.datasets.load import as_real
 from bayeswell.models import build_model
+from bayeswell.tables import scaling_of
 
 DEVELOPMENT_SHARE = 0.2
 
@@ -106,7 +107,7 @@ def load(name: str, seed: int, development: bool = False) -> Loaded:
         train, test = split_in_two(train, round(DEVELOPMENT_SHARE * len(train[1])), seed=seed + 1_000)
     train, test = (as_real(train[0]), train[1]), (as_real(test[0]), test[1])
     classes = raw.class_names is not None
-    scaling = scaling_of(raw.kind, train, classes=classes)
+    scaling = scaling_of(raw.kind, train[0], None if classes else train[1])
     outputs = len(raw.class_names) if raw.class_names is not None else train[1].shape[1]
 
     def net() -> nn.Module:

@@ -11,6 +11,7 @@ import pytest
 
 from bayeswell.errors import DataError, SettingError
 from bayeswell.experiments import Experiment, compare, run
+from bayeswell.persistence import read_document
 from bayeswell.training import Interrupted
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.errors.BayeswellWarning")
@@ -41,7 +42,7 @@ def test_the_table_is_that_of_the_runs_and_a_second_time_trains_nothing(tmp_path
         assert score["standard_error_over_seeds"] == pytest.approx(abs(first - second) / 2)
         errors = [each[part]["standard_errors_over_examples"][name] for each in runs]
         assert score["standard_error_over_examples"] == pytest.approx(math.fsum(errors) / 2)
-    written = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    written = read_document(tmp_path / "out" / "comparison.json")
     assert written == json.loads(json.dumps(record))
     stamps = stamps_of(tmp_path / "out")
     told.clear()
@@ -71,7 +72,7 @@ def test_nor_does_a_fault_of_any_other_kind(tmp_path: Path, small: Experiment, m
             raise RuntimeError("no kernel image")
         return run(experiment, *arguments, **options)
 
-    monkeypatch.setattr("bayeswell.experiments.comparing.run", broken)
+    monkeypatch.setattr("bayeswell.experiments.side_by_side.run", broken)
     rows = compare({"map": small, "twin": small}, [1, 2], tmp_path)["rows"]
     assert [row["finished"] for row in rows] == [1, 1]
     assert rows[0]["failed"] == [{"run": "map-seed1", "error": "RuntimeError: no kernel image"}]
@@ -79,7 +80,7 @@ def test_nor_does_a_fault_of_any_other_kind(tmp_path: Path, small: Experiment, m
     def stopped(*arguments: Any, **options: Any) -> dict[str, Any]:
         raise Interrupted(2, "stopped")
 
-    monkeypatch.setattr("bayeswell.experiments.comparing.run", stopped)
+    monkeypatch.setattr("bayeswell.experiments.side_by_side.run", stopped)
     with pytest.raises(Interrupted):
         compare({"new": small}, [0], tmp_path)
 

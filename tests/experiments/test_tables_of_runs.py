@@ -47,7 +47,7 @@ def test_new_files_are_prepared_as_the_training_rows_were(clinic: Path) -> None:
     found, spec = predict_file(clinic / "run", new, draws=1)
     ids = id_cells(new, spec)
     assert ids == ("patient", ["=1+1", "q2", "q3"])
-    header, *rows = list(prediction_rows(found, spec, None, ids))
+    header, *rows = list(prediction_rows(found, spec, ids=ids))
     assert header[:3] == ["patient", "mean", "std"]
     assert [row[0] for row in rows] == ["'=1+1", "q2", "q3"]
     # The slopes are those of the table: 2 for the age, 30 for the sex (stds of 20 would show a slip of units).

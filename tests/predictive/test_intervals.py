@@ -39,7 +39,7 @@ class Given(nn.Module):
 
 
 def predicted(outputs: Tensor, likelihood: Any, **named: Any) -> RealPrediction:
-    found = predict(Given(outputs), torch.arange(outputs.shape[1]), likelihood, draws=len(outputs), **named)
+    found = predict(Given(outputs), torch.arange(outputs.shape[1]).double(), likelihood, draws=len(outputs), **named)
     assert isinstance(found, RealPrediction)
     return found
 

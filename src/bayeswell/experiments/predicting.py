@@ -187,11 +187,7 @@ def write_predictions(
     """
     try:
         with open(path, "w", newline="", encoding="utf-8") as file:
-            csv.writer(
-                file,
-                lineterminator="\
-",
-            ).writerows(prediction_rows(prediction, spec, files, shown, ids))
+            csv.writer(file, lineterminator="\n").writerows(prediction_rows(prediction, spec, files, shown, ids))
     except (OSError, ValueError) as error:
         raise FileError(f"cannot write {os.fspath(path)!r}: {getattr(error, 'strerror', None) or error}") from error
 

@@ -77,12 +77,12 @@ def inspect_run(
     earlier = None if again else inspection_of(folder, full=full, knobs=knobs)
     if earlier is not None:
         return earlier
-    spec = DataSpec.read(folder)
     try:
         seen = _look(folder, knobs, given)
         draws, parts = seen.found.draws, _parts(seen, full, knobs, given)
     except BegunInPython:
         draws, parts = 0, without_data(load_model(folder, given).model, knobs)
+    spec = DataSpec.read(folder)
     record: dict[str, Any] = {
         "format": FORMAT,
         "model_sha256": _stamp(folder),
