@@ -31,15 +31,15 @@ class Given(nn.Module):
         self.register_buffer("outputs", outputs)
 
     def draws(self, count: int, generator: Any) -> Iterator[Mapping[str, Tensor]]:
-        assert count == len(self.outputs)
-        yield from ({"outputs": outputs} for outputs in self.outputs)
+        assert count in (1, len(self.outputs))  # one to try whole numbers with, then all
+        yield from ({"outputs": outputs} for outputs in self.outputs[:count])
 
     def call(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
         return weights["outputs"][x]
 
 
 def predicted(outputs: Tensor, likelihood: Any, **named: Any) -> RealPrediction:
-    found = predict(Given(outputs), torch.arange(outputs.shape[1]).double(), likelihood, draws=len(outputs), **named)
+    found = predict(Given(outputs), torch.arange(outputs.shape[1]), likelihood, draws=len(outputs), **named)
     assert isinstance(found, RealPrediction)
     return found
 
