@@ -28,6 +28,8 @@ from .paths import path_of
 from .problem import channels_of, data_of, load_ood
 from .scores import BATCH, as_json, evaluation_of, ood_scores
 
+_OF_A_PROGRAM = ":data"
+
 
 def scores_of(
     predictor: Predictor,
@@ -102,18 +104,18 @@ def load_model(path: str | os.PathLike[str], given: Given = NOTHING) -> Predicto
     refuse_link_out(folder / MODEL)
     spec = DataSpec.read(folder)
     model, outputs = _network_of(folder, spec)
-    return _loaded(
+    found = _loaded(
         folder / MODEL, model, given,
         lambda: given.net(model, seed=0, input_shape=spec.input_shape, outputs=outputs),
     )  # fmt: skip
+    # The card of a run's data says what is done to them; a model alone does it itself.
+    return replace(found, preparation=None)
 
 
 def _loaded(folder: Path, model: Any, given: Given, build: Callable[[], nn.Module]) -> Predictor:
     given.warn_of_change(model)
     try:
-        found = load(folder, None if given.network is None else build())
-        # The card of a run's data says what is done to them; a model alone does it itself.
-        return found if folder.name != MODEL else replace(found, preparation=None)
+        return load(folder, None if given.network is None else build())
     except NetworkNeeded as error:
         raise FileError(str(error) if model is None else f"the network {code_needed(model)}") from error
 
@@ -141,13 +143,16 @@ def _how_to_go_on(folder: Path) -> str:
 def _data_of_run(folder: Path, choice: Any, given: Given) -> Data:
     other = None if choice is None else as_data_choice("data", choice)
     if other is not None and find_data(other).name != "corrupted":
-        return _other_data(other, _own_choice(folder), DataSpec.read(folder))
+        own_choice = _own_choice(folder)
+        if own_choice["name"] == _OF_A_PROGRAM and hasattr(find_data(other), "test_share"):
+            other = {"test_share": 1.0, **other}  # no part of the file was trained on: all of it tests
+        return _other_data(other, own_choice, DataSpec.read(folder))
     try:
         own = data_of(experiment_of(folder), given)
     except BegunInPython as error:
         raise SettingError(
             f"the data of the run in {str(folder)!r} were objects of a program and are not in the folder: say which "
-            "file to measure it on (--data held_out.csv --data-set test_share=1)"
+            "file to measure it on (--data held_out.csv)"
         ) from error
     if other is None:
         return own
@@ -159,7 +164,7 @@ def _own_choice(folder: Path) -> Mapping[str, Any]:
     try:
         choice = experiment_of(folder).data
     except BegunInPython:
-        choice = {"name": ":data"}
+        choice = {"name": _OF_A_PROGRAM}
     assert isinstance(choice, Mapping)
     return choice
 

@@ -65,7 +65,10 @@ def with_targets(model: Drawable, inputs: Inputs, targets: Any = None) -> tuple[
     """
     if (targets is not None and not isinstance(targets, str)) or not (is_source(inputs) or isinstance(inputs, Mapping)):
         if targets is None or isinstance(targets, str):
-            raise DataError(f"targets = {targets!r}; give them, or inputs that carry them: a DataLoader, a data set")
+            raise DataError(
+                f"targets = {targets!r}; give them beside the inputs, (inputs, targets), or inputs that carry them: a "
+                "DataLoader, a data set"
+            )
         return inputs, targets
     columns = Columns(model, targets)
     if isinstance(inputs, Mapping):

@@ -202,9 +202,16 @@ def as_text(value: Any) -> str:
     return str(value).strip()
 
 
+_TRUTHS = {"true": 1.0, "false": 0.0}
+
+
 def numbers_of(cells: Array, where: Where) -> npt.NDArray[np.float64]:
     """Cells as float64, NaN where missing; a text is refused."""
     if cells.dtype.kind == "O":
+        truths = [None if cell is None else _TRUTHS.get(str(cell).lower()) for cell in cells]
+        if all(truth is not None or cell is None for truth, cell in zip(truths, cells, strict=True)):
+            # True and False of a frame are numbers; a file can only write them as words.
+            return np.array([math.nan if truth is None else truth for truth in truths], np.float64)
         place = next((place for place, cell in enumerate(cells) if cell is not None), None)
         if place is not None:
             raise DataError(f"{where(place)}: '{cells[place]:.40}' is not a finite number")

@@ -114,7 +114,9 @@ def _prepared(result: Result) -> dict[str, Any]:
     own = result.preparation
     if own is None:
         return {}
-    columns = {} if own.columns is None else {"table": own.columns.as_json()}
+    columns = (
+        {} if own.columns is None else {"table": own.columns.as_json(), "columns": list(own.columns.names)}
+    )  # fmt: skip
     names = {} if own.class_names is None else {"class_names": list(own.class_names)}
     return {"scaling": own.scaling.as_json(), **columns, **names}
 

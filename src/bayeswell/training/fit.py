@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
 import math
 import os
 import statistics
@@ -29,12 +30,14 @@ from ..errors import (
     nearest,
     require_count,
 )
+from ..fingerprint import sha256_of
 from ..lifting import BayesianModule, Saved, Where
 from ..methods import Assembly, Method, ResolvedMethod, assemble
 from ..nested import joined
 from ..outputs import Output, require_hook
 from ..random import derive_seed, make_generator
 from ..registry import label_of
+from ..tables import Preparation
 from ..types import BANK, MIXTURE, Progress
 from .as_given import require_epochs, require_nothing_to_train, take_as_given
 from .beginning import Beginning, beginning, end_state
@@ -149,10 +152,13 @@ def fit(
         raise SettingError("resume = True, but no folder: say where the run is")
     _require_known(settings)
     require_hook(output)
+    if epochs == 0 and standardise:
+        raise SettingError("standardise with epochs = 0: the network as it is was trained on numbers as they are")
     if target is not None and not isinstance(target, str):
         raise SettingError(f"target = {target!r}; give the name of a column")
     ready = prepared(net, data, validation, likelihood, standardise, seed)
     net, data, validation, likelihood = ready.net, ready.data, ready.validation, ready.likelihood
+    run_folder = _run_folder(folder, resume, ready.preparation)
     if calibrate is not False:
         if isinstance(net, Saved | BayesianModule) and validation is None:
             raise SettingError(
@@ -171,8 +177,7 @@ def fit(
                 output=output, **settings,
             )  # fmt: skip
 
-        main_folder = _run_folder(folder, resume)
-        inner = None if main_folder is None else main_folder.unfinished()
+        inner = None if run_folder is None else run_folder.unfinished()
         how: dict[str, Any] = {"validation": validation, "folder": inner, "seed": seed, "resume": resume}
         columns, own = Columns(_module(net), target), dtype_of(_module(net))
         began = time.perf_counter()
@@ -180,10 +185,10 @@ def fit(
             warnings.simplefilter("ignore", ScaleWarning)  # it was said of the whole data
             result = calibrated_fit(again, data, calibrate, **how, dtype=own, columns=columns)
         result = with_preparation(result, ready.preparation)
-        if main_folder is not None and inner is not None and main_folder.finish:
-            main_folder.is_new = inner.is_new
+        if run_folder is not None and inner is not None and run_folder.finish:
+            run_folder.is_new = inner.is_new
             batches = as_batches(data, batch_size, own, None, columns)
-            finish_run(main_folder, result, batches, time.perf_counter() - began)
+            finish_run(run_folder, result, batches, time.perf_counter() - began)
         return result
     start = beginning(net, method, likelihood, settings, where)
     if epochs == 0:
@@ -203,7 +208,6 @@ def fit(
         sys.stderr.write(f"{note}\n")
     where_to = Devices(devices=devices) if isinstance(devices, int) else devices
     engine = Engine(where_to)
-    run_folder = _run_folder(folder, resume)
     plan = _Plan(start, batches, start.epochs_done + epochs, seed, where, accumulate, engine, output)
     watchers: list[Callback] = [*callbacks]
     if watch is not None:
@@ -231,8 +235,14 @@ def fit(
         return result
 
 
-def _run_folder(folder: str | os.PathLike[str] | RunFolder | None, resume: bool) -> RunFolder | None:
-    return folder if isinstance(folder, RunFolder) or folder is None else RunFolder(folder, resume=resume)
+def _run_folder(
+    folder: str | os.PathLike[str] | RunFolder | None, resume: bool, preparation: Preparation | None
+) -> RunFolder | None:
+    """Where the run is kept; what was learned of the data's units and names is a part of what it is about."""
+    chosen = folder if isinstance(folder, RunFolder) or folder is None else RunFolder(folder, resume=resume)
+    if chosen is None or preparation is None:
+        return chosen
+    return chosen.about(preparation=sha256_of(json.dumps(preparation.as_json(), sort_keys=True)))
 
 
 def _module(net: nn.Module | Saved) -> nn.Module:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,10 @@ class HeldOutData:
 def read_held_out(data: Any, columns: Columns, dtype: torch.dtype | None) -> HeldOutData:
     """``(inputs, targets)``, columns by name, a loader or a data set; without example weights."""
     if not is_source(data):
+        if not isinstance(data, tuple | list | Mapping):
+            raise DataError(
+                f"validation of type {type(data).__name__}; give held-out (inputs, targets), columns or a loader"
+            )
         pairs = as_batches(data, 1, dtype, columns=columns)
         if not isinstance(pairs, TensorBatches) or pairs.weights is not None:
             raise SettingError("validation must be (inputs, targets), columns, a data set or a loader, without weights")

@@ -46,7 +46,7 @@ def prepared(net: Any, data: Any, validation: Any, likelihood: Any, standardise:
     trained = isinstance(net, Saved | BayesianModule)
     own = net.preparation if isinstance(net, Saved) else None
     if own is not None:
-        data, validation = _done(own, data), _done(own, validation)
+        data, validation = _done(own, data), _done(own, validation, "validation")
         return Prepared(
             dataclasses.replace(net, preparation=None), data, validation, _in_scaled_units(likelihood, own), own
         )
@@ -71,7 +71,7 @@ def prepared(net: Any, data: Any, validation: Any, likelihood: Any, standardise:
     else:
         if trained:
             _require_as_before(found)
-        data, validation = _done(found, data), _done(found, validation)
+        data, validation = _done(found, data), _done(found, validation, "validation")
         likelihood = _in_scaled_units(likelihood, found)
         net = _tried(net, data[0], found, part, seed)
     if not standardise and not trained:
@@ -106,13 +106,13 @@ def _require_as_before(found: Preparation) -> None:
         )
 
 
-def _done(preparation: Preparation, data: Any) -> Any:
+def _done(preparation: Preparation, data: Any, what: str = "data") -> Any:
     """(inputs, targets, weights) as tensors."""
     if data is None:
         return None
     if not isinstance(data, tuple | list) or len(data) not in (2, 3):
         raise DataError(
-            f"data of type {type(data).__name__}; the model prepares (inputs, targets) as tensors, arrays or tables"
+            f"{what} of type {type(data).__name__}; the model prepares (inputs, targets) as tensors, arrays or tables"
         )
     inputs, targets = preparation.inputs(_ours(data[0])), preparation.targets(data[1])
     return (inputs, targets, *(as_array(part, "weights") for part in data[2:]))

@@ -80,6 +80,12 @@ class RunFolder:
         self._lease: Lease | None = None
         self._identity: Identity | None = None
 
+    def about(self, **problem: JSON) -> RunFolder:
+        """The same folder, with more to say of what the run is about: another run is one that differs in it."""
+        other = copy.copy(self)
+        other.problem = {**self.problem, **problem}
+        return other
+
     def unfinished(self) -> RunFolder:
         """The same folder, in which ``fit`` leaves the end of the run to its caller."""
         other = copy.copy(self)
