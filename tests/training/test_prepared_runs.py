@@ -83,3 +83,23 @@ def test_what_cannot_be_meant_is_told_by_its_name() -> None:
     frame, labels = patients(40)
     with pytest.raises(bw.DataError, match="validation of type DataLoader; the model prepares"):
         bw.fit(network(), (frame, labels), validation=loader, **SHORT)
+
+
+def test_a_comparison_takes_a_frame_with_named_classes(tmp_path: Path) -> None:
+    """The same numbers as a comparison of the table that the frame is written to."""
+
+    class Net(nn.Sequential):
+        def __init__(self, input_shape: tuple[int, ...], outputs: int) -> None:
+            super().__init__(nn.Linear(input_shape[0], 6), nn.Tanh(), nn.Linear(6, outputs))
+
+    frame, labels = patients(80)
+    frame["smoker"] = frame["smoker"].map({True: "yes", False: "no"})
+    settings: dict[str, Any] = {"epochs": 2, "draws": 5, "seeds": 1, "standardise": True, "progress": False}
+    data, test = (frame[:60], labels[:60]), (frame[60:], labels[60:])
+    found = bw.compare(Net, data, ["map"], test=test, folder=tmp_path / "frame", **settings)
+    for name, (rows, classes) in {"train": data, "test": test}.items():
+        rows.assign(diagnosis=classes).to_csv(tmp_path / f"{name}.csv", index=False)
+    files = {"name": "csv", "path": str(tmp_path / "train.csv"), "test_path": str(tmp_path / "test.csv")}
+    other = bw.compare(Net, files, ["map"], folder=tmp_path / "file", **settings)
+    first, second = (one.to_frame() for one in (found, other))
+    assert first["nll"].iloc[0] == pytest.approx(second["nll"].iloc[0], rel=1e-6)
