@@ -1,7 +1,7 @@
 """Break runs in every way that a machine may, and see that nothing is lost.
 
-    python tools/survive.py                    all kinds of faults, 30 minutes at the most, 500 kills
-    python tools/survive.py --quick            the same in about a minute
+    python tools/survive.py                    all kinds of faults, 30 minutes at the most, 500 kills of all methods
+    python tools/survive.py --quick            the same in about a minute, without ranks
     python tools/survive.py kills workers      some kinds only; with --count so many tries of each at the most
 
 Each try is a run by command with a fault. It either goes on and ends bit for bit as the undisturbed run (*alike*), or
@@ -24,24 +24,26 @@ from pathlib import Path
 
 import torch
 
-from survival import kinds, ranks
+from survival import disks, kinds, ranks
+from survival.bench import Bench
 from survival.table import Kind, lost, run_kinds, shown
+from survival.trial import warm_up
 
 # Share of the time, most tries; the same when quick.
 TRIED = {
     "kills": (kinds.kills, 0.34, 500, 20),
     "flips": (kinds.flips, 0.20, 10**9, 1500),
     "damage": (kinds.damage, 0.03, 1000, 20),
-    "disk full": (kinds.disk_full, 0.08, 90, 6),
-    "read-only": (kinds.read_only, 0.06, 60, 4),
-    "vanished": (kinds.vanished, 0.04, 40, 2),
+    "disk full": (disks.disk_full, 0.08, 90, 6),
+    "read-only": (disks.read_only, 0.06, 60, 4),
+    "vanished": (disks.vanished, 0.04, 40, 2),
     "clock": (kinds.clock_jumps, 0.02, 30, 2),
     "two processes": (kinds.two_processes, 0.05, 40, 2),
     "workers": (kinds.workers_killed, 0.04, 30, 1),
     "memory": (kinds.little_memory, 0.04, 60, 3),
     "handles": (kinds.few_handles, 0.03, 40, 3),
     "no locks": (kinds.no_locks, 0.01, 10, 1),
-    "ranks": (ranks.ranks, 0.06, 8, 1),
+    "ranks": (ranks.ranks, 0.06, 8, 0),
 }
 
 
@@ -65,43 +67,23 @@ def main(arguments: list[str]) -> int:
     began = time.monotonic()
     print(f"seed {options.seed}, {minutes:g} minutes at the most", flush=True)
     with tempfile.TemporaryDirectory(prefix="survive-") as scratch:
-        bench = kinds.Bench(Path(scratch).resolve(), options.seed)
-        _warm_up(bench)
-        chosen = {
-            name: Kind(functools.partial(tries, bench), share, options.count or (few if options.quick else count))
-            for name, (tries, share, count, few) in TRIED.items()
-            if name in (options.kinds or TRIED)
-        }
-        table = run_kinds(chosen, 60 * minutes - (time.monotonic() - began))
+        bench = Bench(Path(scratch).resolve(), options.seed)
+        warm_up(bench.scratch)
+        table = run_kinds(
+            chosen(bench, options.kinds, options.count, options.quick), 60 * minutes - (time.monotonic() - began)
+        )
     print(f"{shown(table)}\nseed {options.seed}, {time.monotonic() - began:.0f} s")
     return 1 if lost(table) else 0
 
 
-def _warm_up(bench: kinds.Bench) -> None:
-    """Import here what every forked process would have to import for itself."""
-    from bayeswell.cli.app import main as command
-
-    with open(os.devnull, "w") as nowhere:  # it prints a result
-        kept, sys.stdout = sys.stdout, nowhere
-        try:
-            command(
-                [
-                    "train",
-                    "-m",
-                    "map",
-                    "-d",
-                    "wine",
-                    "-e",
-                    "1",
-                    "--threads",
-                    "1",
-                    "-q",
-                    "--out",
-                    str(bench.scratch / "warm"),
-                ]
-            )
-        finally:
-            sys.stdout = kept
+def chosen(bench: Bench, names: list[str], count: int | None, quick: bool) -> dict[str, Kind]:
+    """The kinds of these names, or all; runs of several ranks take too long for a quick look."""
+    found = {}
+    for name, (tries, share, many, few) in TRIED.items():
+        wanted = count or (few if quick else many)
+        if wanted and name in (names or TRIED):
+            found[name] = Kind(functools.partial(tries, bench), share, wanted)
+    return found
 
 
 if __name__ == "__main__":

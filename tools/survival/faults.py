@@ -1,4 +1,4 @@
-"""What is broken inside the process of a run. Each fault is a function that is called in that process before the run."""
+"""What is broken inside the process of a run. Each fault is a function, called there before the run."""
 
 from __future__ import annotations
 

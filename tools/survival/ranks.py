@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,7 +13,8 @@ from pathlib import Path
 
 import bayeswell as bw
 
-from .kinds import Bench, children
+from .bench import Bench
+from .kinds import children
 from .table import ALIKE, LOST, REFUSED, Clock, Verdict
 from .trial import Outcome, cleared, differs, outcome_of
 
@@ -29,10 +31,9 @@ def start(folder: Path) -> subprocess.Popen[str]:
     command = [sys.executable, str(SCRIPT), str(folder), str(TIMEOUT)]
     said = folder.with_name(f"{folder.name}.said-{time.monotonic_ns()}")
     with said.open("w") as file:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             command, env=environment, stderr=file, stdout=subprocess.DEVNULL, text=True, start_new_session=True
         )
-    return process
 
 
 def finish(process: subprocess.Popen[str], folder: Path) -> tuple[int | None, str]:
@@ -41,10 +42,8 @@ def finish(process: subprocess.Popen[str], folder: Path) -> tuple[int | None, st
         code: int | None = process.wait(HANGS)
     except subprocess.TimeoutExpired:
         code = None
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
     newest = max(folder.parent.glob(f"{folder.name}.said-*"), key=lambda path: path.name)
     return code, newest.read_text(errors="replace")
@@ -98,7 +97,5 @@ def _wait_for(file: Path, process: subprocess.Popen[str]) -> None:
 
 
 def _send(pid: int, number: signal.Signals) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass

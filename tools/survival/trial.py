@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -25,6 +27,8 @@ RAW, ENDED_BY_LINE = 70, (1, 2)
 TRAIN = ("-d", "wine", "-e", "5", "--batch-size", "40", "--draws", "4", "--threads", "1")
 HOW = ("--checkpoint-steps", "3", "--quiet", "--json")
 Outcome = dict[str, Any]
+_OF_PYTHON = re.compile(r"^Exception ignored in.*\n(Traceback .*\n(\s.*\n)*\w.*\n)?", re.MULTILINE)
+"""What Python itself says of a thread or an object that it could not clear away; nobody can catch it."""
 
 
 @dataclass
@@ -51,15 +55,21 @@ class Child:
         """How it ended; killed if it hangs."""
         ended = self.wait()
         if ended is None:
-            self.kill()
+            self._kill()
             ended = self.wait()
             said = "" if ended is None else ended.said
             return Ended(None, said, LIMIT_SECONDS)
         return ended
 
-    def kill(self) -> None:
-        """Kill it, and the workers it may have."""
-        os.killpg(self.pid, signal.SIGKILL)
+    def killed(self) -> Ended:
+        """How it ended, killed now, with the workers it may have."""
+        self._kill()
+        return self.finish()
+
+    def _kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)  # first, and in any case: its group may not be there yet
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
 
 
 @dataclass(frozen=True)
@@ -72,7 +82,7 @@ class Ended:
 
     def unclear(self) -> str:
         """What is wrong with how it ended; nothing if that was with one clear line."""
-        lines = [line for line in self.said.splitlines() if line.strip()]
+        lines = [line for line in _OF_PYTHON.sub("", self.said).splitlines() if line.strip()]
         words = [line for line in lines if line.startswith("bayeswell: ")]
         others = [line for line in lines if not line.startswith(("bayeswell: ", "warning: "))]
         if self.code is None:
@@ -97,6 +107,14 @@ def arguments(folder: Path, method: str, more: Sequence[str] = ()) -> list[str]:
     if (folder / CONFIG).exists():
         return ["resume", str(folder), "--threads", "1", *HOW]
     return ["train", "-m", method, *TRAIN, *more, *HOW, "--resume", "--out", str(folder)]
+
+
+def warm_up(scratch: Path) -> None:
+    """Import here what every forked process would have to import for itself."""
+    from bayeswell.cli.app import main
+
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        main(["train", "-m", "map", "-d", "wine", "-e", "1", "--threads", "1", "-q", "--out", str(scratch / "warm")])
 
 
 def start(
