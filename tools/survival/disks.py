@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import random
 import shutil
@@ -114,39 +113,23 @@ def vanished(bench: Bench, clock: Clock) -> Iterator[Verdict]:
     """The folder is moved away while the run goes on, with nothing, a file or a link to nowhere in its place."""
     for number in clock.tries():
         rng, whole, folder = bench.rng("vanished", number), bench.undisturbed(), bench.scratch / f"vanished-{number}"
-        seconds, instead = rng.uniform(0.1, 0.9) * whole.seconds, rng.choice(("nothing", "a file", "a link"))
-        child = start(folder, METHOD, faults.short_pauses)
-        early = child.wait(seconds)
-        moved = folder.with_name(f"{folder.name}-moved")
-        if folder.exists():
-            folder.rename(moved)
-            _put(instead, folder)
-        ended = early or child.finish()
-        what = f"try {number}, moved away after {seconds:.2f} s with {instead} in its place"
+        moved = folder.with_name(f"away-{number}")
+        operation, instead = rng.randint(2, whole.changes), rng.choice(("nothing", "a file", "a link"))
+        ended = start(folder, METHOD, faults.moved_at(folder, operation, moved, instead)).finish()
+        what = f"try {number}, moved away at operation {operation} with {instead} in its place"
+        claimed = ended.code == 0 and bool(differs(folder, whole.outcome) and differs(moved, whole.outcome))
         if moved.exists():
-            whole_there = ended.code == 0 and not (differs(folder, whole.outcome) and differs(moved, whole.outcome))
             _remove(folder)
             moved.rename(folder)
-            if ended.code == 0 and not whole_there:
-                yield Verdict(LOST, f"{what}: ended with code 0, but no whole run is left")
-                cleared(folder)
-                continue
-            if whole_there:  # all of it was written into a new folder: the old one must be good to go on with too
-                again = start(folder, METHOD).finish()
-                why = again.said[-300:] if again.code else differs(folder, whole.outcome)
-                yield Verdict(LOST, f"{what}: {why}") if why else Verdict(ALIKE)
-                cleared(folder)
-                continue
-        yield judged(folder, METHOD, ended, whole.outcome, what)
+        if claimed:
+            yield Verdict(LOST, f"{what}: ended with code 0, but no whole run is left")
+        elif ended.code == 0:  # the end of it may be in another folder; the one that was moved is good to go on with
+            again = start(folder, METHOD).finish()
+            why = f"cannot go on: {again.said[-300:]!r}" if again.code else differs(folder, whole.outcome)
+            yield Verdict(LOST, f"{what}: {why}") if why else Verdict(ALIKE)
+        else:
+            yield judged(folder, METHOD, ended, whole.outcome, what)
         cleared(folder)
-
-
-def _put(instead: str, place: Path) -> None:
-    with contextlib.suppress(OSError):  # the run may have made a new folder there already
-        if instead == "a file":
-            place.write_text("something else")
-        elif instead == "a link":
-            place.symlink_to("nowhere")
 
 
 def _remove(place: Path) -> None:

@@ -48,7 +48,7 @@ def at_changes(folder: Path, action: Callable[[int], None], counter: Counter | N
         real(descriptor)
 
     sys.addaudithook(watch)
-    os.fsync = fsync
+    os.fsync = fsync  # type: ignore[assignment]  # descriptors are all that the project gives it
 
 
 def _changes(event: str, given: tuple[Any, ...]) -> bool:
@@ -68,6 +68,44 @@ def killed_at(folder: Path, number: int) -> Fault:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return lambda: at_changes(folder, kill)
+
+
+def moved_at(folder: Path, number: int, moved: Path, instead: str) -> Fault:
+    """The folder is moved away before this operation, with nothing, "a file" or "a link" in its place."""
+
+    def move(found: int) -> None:
+        if found == number and folder.exists():
+            folder.rename(moved)
+            if instead == "a file":
+                folder.write_text("something else")
+            elif instead == "a link":
+                folder.symlink_to("nowhere")
+
+    def begin() -> None:
+        short_pauses()
+        at_changes(folder, move)
+
+    return begin
+
+
+def worker_killed_at(folder: Path, number: int) -> Fault:
+    """A process that this one has started is killed before this operation, or the first one after it that has any."""
+    done = []
+
+    def kill(found: int) -> None:
+        if found >= number and not done and (workers := children(os.getpid())):
+            done.append(found)
+            os.kill(workers[-1], signal.SIGKILL)
+
+    return lambda: at_changes(folder, kill)
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    try:
+        return [int(found) for found in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
 
 
 def failing(folder: Path, first: int, count: int, code: int) -> Fault:

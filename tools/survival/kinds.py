@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import random
@@ -72,7 +73,7 @@ def little_memory(bench: Bench, clock: Clock) -> Iterator[Verdict]:
     """So little memory more than at the beginning that something cannot be had."""
 
     def fault(rng: random.Random, folder: Path, whole: Whole) -> tuple[str, faults.Fault]:
-        more = int(2 ** rng.uniform(12, 25))
+        more = int(2 ** rng.uniform(14, 28))
         return f"{more} bytes more", faults.little_memory(more)
 
     return bench.with_fault("memory", clock, fault)
@@ -112,37 +113,27 @@ def two_processes(bench: Bench, clock: Clock) -> Iterator[Verdict]:
 
 
 def workers_killed(bench: Bench, clock: Clock) -> Iterator[Verdict]:
-    """One of the two processes that read the data is killed."""
+    """One of the two processes that read the data is killed: at an operation on files, or at a moment."""
     more = ("--workers", "2")
     for number in clock.tries():
-        rng, whole, folder = (
-            bench.rng("workers", number),
-            bench.undisturbed(METHOD, more),
-            bench.scratch / f"workers-{number}",
-        )
-        child = start(folder, METHOD, None, more)
-        early, victim = child.wait(rng.uniform(0.1, 0.9) * whole.seconds), 0
-        for _ in range(200):
-            found = children(child.pid)
-            if early or found:
-                break
-            early = child.wait(0.01)
-        if not early and found:
-            victim = rng.choice(found)
-            try:
-                os.kill(victim, signal.SIGKILL)
-            except ProcessLookupError:
-                victim = 0
-        yield judged(folder, METHOD, early or child.finish(), whole.outcome, f"try {number}, worker {victim} killed")
+        rng, whole = bench.rng("workers", number), bench.undisturbed(METHOD, more)
+        folder, operation = bench.scratch / f"workers-{number}", rng.randint(1, whole.changes // 2)
+        if number % 2 == 0:
+            what = f"try {number}, a worker killed at operation {operation}"
+            ended = start(folder, METHOD, faults.worker_killed_at(folder, operation), more).finish()
+        else:
+            seconds = rng.uniform(0.1, 0.9) * whole.seconds
+            what = f"try {number}, a worker killed after {seconds:.2f} s"
+            child = start(folder, METHOD, None, more)
+            early = child.wait(seconds)
+            while early is None and not (found := faults.children(child.pid)):
+                early = child.wait(0.005)
+            if early is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(rng.choice(found), signal.SIGKILL)
+            ended = early or child.finish()
+        yield judged(folder, METHOD, ended, whole.outcome, what)
         cleared(folder)
-
-
-def children(pid: int) -> list[int]:
-    """The processes that a process has started."""
-    try:
-        return [int(found) for found in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
 
 
 def flips(bench: Bench, clock: Clock) -> Iterator[Verdict]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import bayeswell as bw
 
 from .bench import Bench
-from .kinds import children
+from .faults import children
 from .table import ALIKE, LOST, REFUSED, Clock, Verdict
 from .trial import Outcome, cleared, differs, outcome_of
 
@@ -51,15 +51,13 @@ def finish(process: subprocess.Popen[str], folder: Path) -> tuple[int | None, st
 
 def ranks(bench: Bench, clock: Clock) -> Iterator[Verdict]:
     """One of two ranks is killed, stopped for moments, or stopped for longer than the other waits."""
-    expected: Outcome | None = None
+    whole = bench.scratch / "ranks-whole"
+    code, said = finish(start(whole), whole)
+    if code != 0:
+        yield Verdict(LOST, f"the undisturbed run of two ranks ended with code {code}: {said[-600:]!r}")
+        return
+    expected = outcome_of(whole)
     for number in clock.tries():
-        if expected is None:
-            whole = bench.scratch / "ranks-whole"
-            code, said = finish(start(whole), whole)
-            if code != 0:
-                yield Verdict(LOST, f"the undisturbed run of two ranks ended with code {code}: {said[-600:]!r}")
-                return
-            expected = outcome_of(whole)
         yield _try(bench, number, expected)
 
 
