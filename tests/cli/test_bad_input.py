@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,31 @@ def test_a_fault_of_our_own_is_one_line_too(bayeswell: Any, monkeypatch: pytest.
     said = bayeswell("methods", "--json")
     assert said.code == 1
     assert said.err.splitlines() == ["bayeswell: RuntimeError: two lines (a fault of bayeswell; --debug shows where)"]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (MemoryError(), "bayeswell: out of memory: free some"),
+        (RuntimeError("[enforce fail at x.cpp] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 "
+                      "bytes. Error code 12"), r"out of memory \(.*tried to allocate 9 bytes.*\): free some"),
+        (RuntimeError("DataLoader worker (pid 12) is killed by signal: Killed. "), "process that reads .*pid 12"),
+        (RuntimeError("DataLoader worker (pid(s) 12, 13) exited unexpectedly"), "process that reads .*12, 13"),
+    ],
+)  # fmt: skip
+def test_what_the_machine_takes_away_is_no_fault_of_ours(
+    error: Exception, words: str, bayeswell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def starved(*arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr("bayeswell.methods.method_names", starved)
+    said = bayeswell("methods", "--json")
+    assert said.code == 1
+    (line,) = said.err.splitlines()
+    assert re.search(words, line)
+    assert "`resume` goes on" in line
+    assert "a fault of" not in line
 
 
 def test_an_interrupt_leaves_with_130(bayeswell: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def _quiet() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_runs_killed_at_random_moments_end_alike(method: str, tmp_path: Path) -> None:
-    """Two kills here; `python tools/survival.py kills --count 50` does as many as you like."""
+    """Two kills here; `python tools/survive.py kills --count 50` does as many as you like."""
     expected, seconds = whole_run(tmp_path / "whole", method)
     kill_at_random(tmp_path / "killed", method, 2, 0.6 * seconds, random.Random(sum(map(ord, method))))
     assert outcome(tmp_path / "killed") == expected
@@ -139,6 +139,28 @@ def test_a_disk_that_fails_leaves_the_last_good_checkpoint(
     resumed = _small_fit(folder, [At(-1, None)])
     whole = _small_fit(tmp_path / "whole", [At(-1, None)])
     assert torch.equal(resumed.model.posterior.mean_vector(), whole.model.posterior.mean_vector())
+
+
+def test_a_folder_that_vanishes_while_the_run_is_finished_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is a new folder in its place, in which the rest of the run is not."""
+    real = bw.Result.save
+
+    def moved(result: bw.Result, path: Any) -> None:
+        real(result, path)
+        (tmp_path / "run").rename(tmp_path / "elsewhere")
+        (tmp_path / "run").mkdir()
+
+    monkeypatch.setattr(bw.Result, "save", moved)
+    with pytest.raises(FileError, match="moved or removed while the run went on"):
+        _small_fit(tmp_path / "run", [At(-1, None)])
+    assert not (tmp_path / "run" / "result.json").exists()
+    monkeypatch.setattr(bw.Result, "save", real)
+    shutil.rmtree(tmp_path / "run")
+    (tmp_path / "elsewhere").rename(tmp_path / "run")
+    _small_fit(tmp_path / "run", [At(-1, None)])
+    assert (tmp_path / "run" / "result.json").exists()
 
 
 def test_a_disk_that_recovers_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

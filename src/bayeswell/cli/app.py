@@ -7,6 +7,7 @@ Faults are one line on stderr, warnings too; ``--debug`` shows the traceback.
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -33,6 +34,9 @@ from .verify import verify
 
 DEBUG = "--debug"
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+# How torch says it, as a RuntimeError.
+_NO_MEMORY = re.compile(r"can't allocate memory|out of memory|[Cc]annot allocate memory|bad_alloc")
+_NO_WORKER = re.compile(r"DataLoader worker \(pid")
 
 app = typer.Typer(
     name="bayeswell",
@@ -113,7 +117,20 @@ def _judged(error: Exception) -> tuple[str, int]:
     if isinstance(error, OSError):
         where = f": {error.filename!r}" if error.filename else ""
         return f"{error.strerror or error}{where}", FAILED
+    starved = _starved(error)
+    if starved:
+        return f"{starved}; a run in a folder has its last checkpoint, and `resume` goes on from it", FAILED
     return f"{type(error).__name__}: {error} (a fault of bayeswell; {DEBUG} shows where)", FAILED
+
+
+def _starved(error: Exception) -> str:
+    """What the machine would not give or took away; nothing if the error is of another kind."""
+    said = str(error).partition("\n")[0]
+    if isinstance(error, MemoryError) or _NO_MEMORY.search(said):
+        return f"out of memory{f' ({said:.150})' if said else ''}: free some, or take a smaller batch_size or network"
+    if isinstance(error, RuntimeError) and _NO_WORKER.search(said):
+        return f"a process that reads the data has ended, killed or short of memory ({said:.150})"
+    return ""
 
 
 def _say(message: str, code: int) -> int:

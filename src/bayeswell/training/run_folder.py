@@ -246,6 +246,8 @@ class RunFolder:
 
         The result is a document whose seal lies beside it: it is the same for the same run, but for its time.
         """
+        if self._identity is not None and not (self.path / CONFIG).exists():
+            raise FileError(f"{str(self.path)!r} was moved or removed while the run went on; put it back and resume")
         data = encode_record(record)
         write_whole(self.path / RESULT, data)
         write_document(self.path / SEALS, {RESULT: hashlib.sha256(data).hexdigest(), **self._fingerprints()})

@@ -1,22 +1,13 @@
-"""Break runs in every way that a machine may, and see that nothing is lost.
-
-    python tools/survival.py kills --count 50     kill -9 at random moments, saves included; must end bit for bit alike
-    python tools/survival.py damage --count 500   random bit flips and truncations of checkpoints; none may pass
-
-The tests use the same functions with small counts.
-"""
+"""Runs made in Python: killed at random moments, and with damaged checkpoints. The tests use these functions too."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import os
 import random
 import shutil
 import signal
-import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -31,7 +22,6 @@ from bayeswell.persistence.manifest import RECORD, TENSORS
 from bayeswell.training.run_folder import METRICS
 
 METHODS = ("bbb", "swag", "hwa", "sgld", "f-sgvb")
-KILLS_PER_RUN = 5
 
 
 def train(folder: Path, method: str) -> None:
@@ -133,40 +123,3 @@ def silent_damages(folder: Path, count: int, kind: str, rng: random.Random) -> i
 
 def _state_of(checkpoints: Any, path: Path) -> str:
     return repr(checkpoints.read(path))
-
-
-def main(arguments: list[str]) -> int:
-    """Run one of the two trials and say what happened."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("trial", choices=("kills", "damage"))
-    parser.add_argument("--count", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=int(time.time()))
-    options = parser.parse_args(arguments)
-    torch.set_num_threads(1)  # a process with threads cannot be forked safely
-    rng = random.Random(options.seed)
-    digits()
-    failures = 0
-    with tempfile.TemporaryDirectory() as scratch:
-        if options.trial == "kills":
-            for method in METHODS:
-                expected, seconds = whole_run(Path(scratch, f"{method}-whole"), method)
-                hits = different = runs = 0
-                while hits < options.count:
-                    folder = Path(scratch, f"{method}-{runs}")
-                    hits += kill_at_random(folder, method, KILLS_PER_RUN, 0.5 * seconds, rng)
-                    different += outcome(folder) != expected
-                    runs += 1
-                    shutil.rmtree(folder)
-                failures += different
-                print(f"{method}: {hits} kills in {runs} runs, {different} ended otherwise (seed {options.seed})")
-        else:
-            whole_run(Path(scratch, "run"), "bbb")
-            for kind in ("flip", "cut"):
-                silent = silent_damages(Path(scratch, "run"), options.count, kind, rng)
-                failures += silent
-                print(f"{kind}: {options.count} damaged checkpoints, {silent} silent (seed {options.seed})")
-    return 1 if failures else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
