@@ -65,9 +65,8 @@ release: wheel-check ## a source archive and a wheel in dist/, with their bill o
 	mkdir -p dist && cp build/wheel-check/dist/*.tar.gz build/wheel-check/dist/compiled/*.whl dist/
 	$(PY) tools/release.py dist && $(PY) tools/release.py dist --check
 
-survive: environment-dev ## kill runs 50 times a method, damage checkpoints 1,000 times: nothing may be lost (20 minutes)
-	OMP_NUM_THREADS=1 $(PY) tools/survival.py damage --count 500
-	OMP_NUM_THREADS=1 $(PY) tools/survival.py kills --count 50
+survive: environment-dev ## kills of all methods, flips, full disks, clocks, locks, ranks: nothing may be lost (30 minutes; ARGS=--quick: one)
+	OMP_NUM_THREADS=1 $(PY) tools/survive.py $(ARGS)
 
 # The threads are the benchmark's own choice: ARGS="--threads 1".
 bench: environment-bench ## time steps and predictions beside other libraries (ARGS=--check compares with the goals)
