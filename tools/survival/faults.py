@@ -90,7 +90,7 @@ def moved_at(folder: Path, number: int, moved: Path, instead: str) -> Fault:
 
 def worker_killed_at(folder: Path, number: int) -> Fault:
     """A process that this one has started is killed before this operation, or the first one after it that has any."""
-    done = []
+    done: list[int] = []
 
     def kill(found: int) -> None:
         if found >= number and not done and (workers := children(os.getpid())):
