@@ -19,6 +19,7 @@ import bayeswell as bw
 from bayeswell import native
 from bayeswell.errors import BayeswellWarning, FileError
 from bayeswell.persistence import read_document, write_document
+from bayeswell.persistence.folders import aside
 from bayeswell.training.identity import settings_sha256, threads_of
 from bayeswell.training.run_folder import CONFIG, METRICS, NEWEST, RESULT, SEALS
 from survival import saved_state
@@ -65,6 +66,21 @@ def refused(folder: Path, *words: str, **settings: Any) -> None:
     for word in words:
         assert word in str(caught.value)
     assert everything(folder) == before
+
+
+def test_a_kill_while_a_checkpoint_takes_the_place_of_another_loses_nothing(tmp_path: Path) -> None:
+    """A run that goes on from its last checkpoint saves it once more: for a moment neither is in its place."""
+    whole = fit(tmp_path / "whole")
+    fit(tmp_path / "run", cut=9)
+    checkpoints = bw.RunFolder(tmp_path / "run").checkpoints
+    newest = checkpoints.paths()[-1]
+    newest.rename(aside(newest))
+    assert checkpoints.paths()[-1].name < newest.name
+    found = fit(tmp_path / "run")
+    assert whole is not None
+    assert found is not None
+    for one, other in zip(whole.model.state_dict().values(), found.model.state_dict().values(), strict=True):
+        assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,8 @@ class Child:
         while True:
             found, status = os.waitpid(self.pid, os.WNOHANG)
             if found:
-                said = self.said_in.read_text(errors="replace")
+                # Killed before it had begun to speak there is no file.
+                said = self.said_in.read_text(errors="replace") if self.said_in.exists() else ""
                 return Ended(os.waitstatus_to_exitcode(status), said, time.monotonic() - self.began)
             if time.monotonic() > end:
                 return None

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..errors import BayeswellWarning, FileError
 from ..persistence import JSON, pack_state, read_bundle, unpack_state, write_bundle
-from ..persistence.folders import refuse_link_out
+from ..persistence.folders import aside, refuse_link_out
 from .identity import Identity
 
 _KIND = "bayeswell checkpoint"
@@ -95,6 +95,10 @@ class Checkpoints:
         """Refuse a checkpoint that is damaged, a link, renamed, or of another run."""
         _refuse_link(path)
         _require_place(self._read(path)[0], path, identity)
+
+    def is_being_replaced(self, name: str) -> bool:
+        """Whether a kill came while a checkpoint of this name took the place of another: both are the run's own."""
+        return aside(self.folder / name).is_dir()
 
     def was_damaged(self, name: str) -> bool:
         """Whether a checkpoint of this name was found damaged, and set aside."""

@@ -204,7 +204,8 @@ class RunFolder:
         """The newest checkpoint by ``newest.json``; refused if it is gone, and older ones at most are there."""
         name = self.pointer().get("checkpoint")
         found = [path.name for path in self.checkpoints.paths()]
-        if name is not None and not self.checkpoints.was_damaged(name) and not any(own >= name for own in found):
+        excused = name is not None and (self.checkpoints.was_damaged(name) or self.checkpoints.is_being_replaced(name))
+        if name is not None and not excused and not any(own >= name for own in found):
             there = f"the newest there is {found[-1]!r}, older than the log" if found else "there is none"
             note = f"the checkpoint {name!r} was saved in {str(self.checkpoints.folder)!r}, but {there}"
             raise FileError(f"{note}; put it back, or use force to go on from what there is")
