@@ -58,7 +58,7 @@ wheel-check: environment-dev ## build the wheels, with and without a compiler, a
 sanitize: environment-dev ## compiled formulas under the address and undefined-behaviour sanitizers, fuzzed for a minute
 	$(PY) tools/sanitize.py $(ARGS)
 
-flips: environment-dev ## flip every bit of small files and 20,000 of large ones, of runs and of a model: none may pass (12 minutes)
+flips: environment-dev ## flip every bit of small files and 20,000 of large ones, of runs and of a model: none may pass (a quarter of an hour and more)
 	OMP_NUM_THREADS=1 $(PY) tools/bit_flips.py $(ARGS)
 
 release: wheel-check ## a source archive and a wheel in dist/, with their bill of materials and hashes
