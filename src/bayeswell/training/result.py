@@ -25,7 +25,7 @@ class Result(Predictor):
     posterior in nats with its error, from some of the training data (``measure_elbo`` takes all), None for a bank of
     networks. ``chains`` tells, for samplers, whether the chains (one a member) agree in function space; ``stopped`` why
     training ended before its time, if it did. ``temperature`` is that of the posterior: what the method gave, or what
-    the fit found (``Tempering``). ``plan`` is one line on what a budget was spent on and why. ``state`` is where training
+    the fit found (``Tempering``). ``plan``: one line on what a budget was spent on and why. ``state``: where training
     stood at its end (optimizer, averages, generators): ``fit(result, data, epochs=10)`` goes on from there.
     """
 
