@@ -73,6 +73,7 @@ _DARK = Theme(
     palette=(_SKY, _VERMILLION, _GREEN, _PURPLE, "#F0F0F0", _ORANGE, _YELLOW),
 )  # fmt: skip
 THEMES: dict[str, Theme] = {theme.name: theme for theme in (_LIGHT, _DARK)}
+"""Light and dark colours by name."""
 
 
 def find_theme(name: str) -> Theme:
