@@ -107,6 +107,7 @@ examples: environment-dev ## every example, in smoke mode
 # The variable keeps Material from speaking of another program that will be called MkDocs 2.
 docs: environment-dev ## the documentation site, into build/site; any warning, dead link or anchor is a fault
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
+	$(PY) tools/check_site.py build/site
 
 docs-serve: environment-dev ## the site on http://127.0.0.1:8000, made anew whenever a page changes
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs serve --livereload $(ARGS)

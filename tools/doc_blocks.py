@@ -52,6 +52,7 @@ class Outcome:
     page: Path
     faults: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    cpu: float = 0.0
     blocks: int = 0
 
 
@@ -77,6 +78,7 @@ def check(page: Path, *, write: bool = False, limit: float = 180.0) -> Outcome:
             printed, fault = run(page, running, Path(place), limit)
             outcome.faults += [fault] if fault else []
             if not fault:
+                outcome.cpu = float((Path(place) / "cpu").read_text(encoding="utf-8"))
                 outcome.faults += _pictures(page, text, Path(place) / "folder", write)
         if write and not fault:
             page.write_text(rewritten(text, blocks, printed), encoding="utf-8")
@@ -112,7 +114,8 @@ def script(running: Sequence[Block], place: Path) -> str:
         else:
             for offset, line in enumerate(block.code.splitlines(), start=1):
                 put(block.line + offset, line)
-    return "\n".join(lines) + "\n"
+    spent = "sum(__import__('os').times()[:4])"  # of the page and of the commands that it ran
+    return "\n".join([*lines, f"open({str(place / 'cpu')!r}, 'w').write(str({spent}))", ""])
 
 
 def _shell(block: Block, place: Path) -> Path:
@@ -286,7 +289,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for outcome in pool.map(lambda page: check(page, write=given.write, limit=given.limit), pages):
             failed += bool(outcome.faults)
             state = "FAILED" if outcome.faults else "ok"
-            print(f"{state:6} {outcome.seconds:6.1f} s  {outcome.blocks:3} blocks  {_shown(outcome.page)}", flush=True)
+            spent = f"{outcome.seconds:6.1f} s, {outcome.cpu:5.1f} s of a core"
+            print(f"{state:6} {spent}, {outcome.blocks:2} blocks  {_shown(outcome.page)}", flush=True)
             for fault in outcome.faults:
                 print(f"{_shown(outcome.page)}:{fault}", flush=True)
     print(f"{len(pages)} pages, {failed} failed, {time.monotonic() - begun:.0f} s")

@@ -1,7 +1,7 @@
 """For the site's reference: a function that has the name of its module is found under the name users call it by.
 
-``bayeswell.fit`` is the function in ``training/fit.py``. At run time the import in ``training/__init__.py`` gives the name
-``training.fit`` to the function; the reader of sources (griffe), which runs nothing, gives it to the module.
+``bayeswell.fit`` is the function in ``training/fit.py``. At run time the import in ``training/__init__.py`` gives the
+name ``training.fit`` to the function; the reader of sources (griffe), which runs nothing, gives it to the module.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class PublicNames(griffe.Extension):
                 if isinstance(module, griffe.Module) and imported.startswith(f"{pkg.path}."):
                     meant = meant_by[module.path] = pkg[imported.removeprefix(f"{pkg.path}.")]
                     meant.members.update(module.members)  # other names of the module are still found through it
-                    package.members[name] = meant
+                    package.members[name] = griffe.Alias(name, meant, parent=package)
         for package in _packages(pkg):
             for name, member in package.members.items():
                 if isinstance(member, griffe.Alias) and member.target_path in meant_by:
