@@ -12,9 +12,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]  # neither the benchmarks nor the tools are installed
 
-import readme_table as tool  # noqa: E402
-
 from benchmarks.quality import plan  # noqa: E402
+
+import readme_table as tool  # noqa: E402
 
 SEEDS = range(3)
 NLL = {"map": [0.30, 0.32, 0.31], "deep-ensemble": [0.20, 0.23, 0.21], "auto": [0.29, 0.33, 0.31],

@@ -2,8 +2,8 @@
 
     python tools/pictures/readme.py      writes docs/pictures/readme-light.svg and readme-dark.svg, prints its numbers
 
-Two networks are trained as one trains them without this library: Adam and a loss, no weight decay. The upper row asks one
-for a curve with a gap in its training inputs (the bundled set ``gap``), with a band that should hold 90 % of new
+Two networks are trained as one trains them without this library: Adam and a loss, no weight decay. The upper row asks
+one for a curve with a gap in its training inputs (the bundled set ``gap``), with a band that should hold 90 % of new
 targets. The lower row asks the other for handwritten digits and for noise that shows none. On the right each has a
 Kronecker-factored Laplace posterior at temperature 1, its prior chosen by the marginal likelihood: no weight was
 trained on.
@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import bayeswell as bw
-from bayeswell.datasets import digits, load_data, noise_like
+from bayeswell.datasets import Scaling, digits, load_data, noise_like
 from bayeswell.plots import figure_to_svg
 from bayeswell.plots.theme import THEMES, Theme
 
@@ -93,7 +93,9 @@ def curves() -> tuple[Tensor, tuple[Tensor, Tensor], list[Curve]]:
     return places[:, 0], train, found
 
 
-def _back(scaling: Any, scaled: Tensor) -> Tensor:
+def _back(scaling: Scaling, scaled: Tensor) -> Tensor:
+    assert scaling.target_scale is not None
+    assert scaling.target_shift is not None
     return (scaled * scaling.target_scale + scaling.target_shift)[:, 0]
 
 
@@ -103,9 +105,7 @@ def sureness() -> list[Sureness]:
     data = digits()
     noise = noise_like(data.test_inputs)
     train = data.train_inputs, data.train_targets
-    net = nn.Sequential(
-        nn.Flatten(), nn.Linear(64, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 10)
-    )
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 10))
     ordinary(net, train, nn.functional.cross_entropy, epochs=20)
     found = []
     for result in (bw.fit(net, train, "map", epochs=0), bw.laplace(net, train)):
