@@ -33,10 +33,10 @@ def test_the_extras_are_those_of_the_project_file_and_of_the_import_check() -> N
         == {"torch", "numpy", "safetensors", "lightning_fabric"}
     )
     extras = project["optional-dependencies"]
-    assert set(EXTRAS) == set(extras) - {"dev", "references"}
+    assert set(EXTRAS) == set(extras) - {"dev", "docs", "references"}
     for extra, modules in EXTRAS.items():
         assert set(modules) == distributions(extras[extra]) | (BROUGHT_ALONG if extra == "lab" else set())
-    assert "bayeswell[lab,huggingface,lightning]" in extras["dev"]
+    assert "bayeswell[lab,huggingface,lightning,docs]" in extras["dev"]
     allowed = set().union(*OTHER_LIBRARIES.values())
     assert allowed == set().union(*EXTRAS.values())
     # Of the core only what does without or says what is missing: the progress bar, tables of predictions, and the doors

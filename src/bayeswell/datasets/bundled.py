@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import SettingError, require_between
+from ..errors import FileError, SettingError, require_between
 from ..extras import needs_extra
 from ..random import make_generator, standard_normal
 from ..tables import scaling_of
@@ -34,7 +36,7 @@ def check_seed(owner: str, split: int) -> None:
 
 @dataclass(frozen=True)
 class _Bundled:
-    """Examples that a seed splits into train and test; ``loader`` is scikit-learn's function."""
+    """Examples that a seed splits into train and test, from ``file`` among scikit-learn's data."""
 
     test_share: float = 0.25
     split: int = 0
@@ -42,7 +44,10 @@ class _Bundled:
     name: ClassVar[str]
     paper: ClassVar[str]
     examples: ClassVar[str]
-    loader: ClassVar[str]
+    file: ClassVar[str]
+    skip: ClassVar[int] = 0
+    classes: ClassVar[tuple[str, ...] | None] = None
+    image: ClassVar[tuple[int, ...] | None] = None
     source: ClassVar[str] = "bundled"
 
     def __post_init__(self) -> None:
@@ -50,20 +55,36 @@ class _Bundled:
         check_seed(self.name, self.split)
 
     def read(self, folder: Path | None) -> Raw:
-        # Imported here: scikit-learn takes a second, and who brings their own data does not need it.
         with needs_extra("lab", f"the data set '{self.name}'"):
-            from sklearn import datasets
-        # Unscaled: scikit-learn scales diabetes by all rows, the test rows among them.
-        found = getattr(datasets, self.loader)(**({"scaled": False} if self.loader == "load_diabetes" else {}))
-        kind, inputs, raw_scale = "table", torch.from_numpy(found.data).double(), 1.0
-        if "images" in found:
+            inputs, target = self.rows(_data_folder())
+        kind, raw_scale = "table", 1.0
+        if self.image is not None:
             # Pixels are 0 to 16; to divide by a power of two changes no digit of what follows.
-            kind, inputs, raw_scale = "image", torch.from_numpy(found.images).float().unsqueeze(1) / 16, 16.0
-        names = tuple(map(str, found.target_names)) if "target_names" in found else None
-        target = torch.from_numpy(found.target)
-        targets = target.long() if names else target.double().unsqueeze(1)
+            kind, inputs, raw_scale = "image", inputs.float().unflatten(1, self.image) / 16, 16.0
+        targets = target.long() if self.classes else target.unsqueeze(1)
         pairs = shuffled_split(inputs, targets, test_share=self.test_share, seed=self.split)
-        return Raw(self.name, kind, *pairs, names, raw_scale=raw_scale)
+        return Raw(self.name, kind, *pairs, self.classes, raw_scale=raw_scale)
+
+    def rows(self, folder: Path) -> tuple[Tensor, Tensor]:
+        """Inputs and targets from the one file: a column each, the target the last."""
+        table = _numbers(folder / self.file, delimiter=",", skip=self.skip)
+        return table[:, :-1], table[:, -1]
+
+
+def _data_folder() -> Path:
+    """Where scikit-learn keeps its data. It is not imported for them: that takes a second, and its files are plain."""
+    found = find_spec("sklearn")
+    if found is None or not found.submodule_search_locations:
+        raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn")
+    return Path(found.submodule_search_locations[0]) / "datasets" / "data"
+
+
+def _numbers(file: Path, delimiter: str | None, skip: int = 0) -> Tensor:
+    try:
+        return torch.from_numpy(np.loadtxt(file, delimiter=delimiter, skiprows=skip))
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise FileError(f"{file}: the data of the installed scikit-learn cannot be read ({reason})") from error
 
 
 @dataclass(frozen=True)
@@ -76,7 +97,9 @@ class Digits(_Bundled):
     name = "digits"
     paper = "Alpaydin & Kaynak 1998, UCI"
     examples = "1,797 images 1x8x8"
-    loader = "load_digits"
+    file = "digits.csv.gz"
+    classes = tuple("0123456789")
+    image = (1, 8, 8)
 
 
 @dataclass(frozen=True)
@@ -86,7 +109,9 @@ class BreastCancer(_Bundled):
     name = "breast_cancer"
     paper = "Wolberg, Street & Mangasarian 1995, UCI"
     examples = "569 rows, 30 features, 2 classes"
-    loader = "load_breast_cancer"
+    file = "breast_cancer.csv"
+    skip = 1
+    classes = ("malignant", "benign")
 
 
 @dataclass(frozen=True)
@@ -96,7 +121,9 @@ class Wine(_Bundled):
     name = "wine"
     paper = "Aeberhard & Forina 1992, UCI"
     examples = "178 rows, 13 features, 3 classes"
-    loader = "load_wine"
+    file = "wine_data.csv"
+    skip = 1
+    classes = ("class_0", "class_1", "class_2")
 
 
 @dataclass(frozen=True)
@@ -106,7 +133,12 @@ class Diabetes(_Bundled):
     name = "diabetes"
     paper = "Efron, Hastie, Johnstone & Tibshirani 2004"
     examples = "442 rows, 10 features, 1 real target"
-    loader = "load_diabetes"
+    file = "diabetes_data_raw.csv.gz"
+
+    def rows(self, folder: Path) -> tuple[Tensor, Tensor]:
+        """Inputs and targets lie in two files."""
+        target = folder / "diabetes_target.csv.gz"
+        return _numbers(folder / self.file, delimiter=None), _numbers(target, delimiter=None)
 
 
 def digits(*, test_share: float = 0.25, seed: int = 0) -> Split:

@@ -25,7 +25,7 @@ from .running import RunFailed, run
 ATTEMPTS = 5
 """How often a run is begun or gone on with whose process dies."""
 _LOOK_SECONDS = 1.0
-_LATE_IMPORTS = ("lightning_fabric", "torch._dynamo", "sklearn.datasets")
+_LATE_IMPORTS = ("torch._dynamo",)
 """What a first run imports on its way: seconds that each worker need not spend."""
 DONE, REFUSED, FAILED, WARNED = "done", "refused", "failed", "warned"
 

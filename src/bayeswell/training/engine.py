@@ -1,4 +1,4 @@
-"""Where training runs: device, precision and processes, all by Lightning Fabric."""
+"""Where training runs: device, precision and processes; by Lightning Fabric where there are several, or a mixed one."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from ..types import Inputs, Progress, Terms
 from .data import Batches
 from .examples import part_of
 from .heartbeats import Heartbeats, open_store
+from .one_device import OneDevice, can_do_without_fabric
 
 PRECISIONS = ("32", "bf16-mixed", "16-mixed")
 STRATEGIES = ("auto", "ddp")
@@ -58,43 +59,18 @@ class Devices:
 
 
 class Engine:
-    """One Fabric, started; every rank has one."""
+    """One Fabric, started, or one device without it; every rank has one."""
 
     def __init__(self, devices: Devices) -> None:
-        # Imported here: it takes most of a second, and who only predicts does not need it.
-        from lightning_fabric import Fabric
-        from lightning_fabric.strategies.ddp import DDPStrategy
-
-        class OwnFabric(Fabric):
-            @staticmethod
-            def _configure_callbacks(callbacks: Any) -> list[Any]:
-                """None: Fabric would look for other packages' in all installed distributions, half of a fit's start."""
-                return []
-
-        logger = logging.getLogger("lightning_fabric")
-        if logger.level < logging.WARNING:  # setting it empties the caches of all loggers
-            logger.setLevel(logging.WARNING)
         accelerator = devices.accelerator
         if accelerator == "auto":
             accelerator = "cuda" if torch.cuda.is_available() else "cpu"
-        # A strategy is left to Fabric unless it is asked for; one device needs none.
-        self.timeout = devices.timeout
-        strategy: Any = "auto"
-        if devices.devices > 1 or devices.strategy != "auto":
-            strategy = DDPStrategy(timeout=timedelta(seconds=max(devices.timeout, _START_SECONDS)))
         if devices.precision == "16-mixed" and accelerator == "cpu":
             raise SettingError("devices: precision = '16-mixed' needs an accelerator; on a CPU use 'bf16-mixed'")
-        precision = "32-true" if devices.precision == "32" else devices.precision
+        self.timeout = devices.timeout
         try:
-            self.fabric = OwnFabric(
-                accelerator=accelerator,
-                devices=devices.devices,
-                strategy=strategy,
-                precision=precision,  # type: ignore[arg-type]
-            )
-            self.fabric.launch()
-            if self.ranks > 1 and devices.timeout < _START_SECONDS:
-                torch.distributed.distributed_c10d._set_pg_timeout(timedelta(seconds=devices.timeout))
+            alone = can_do_without_fabric(devices)
+            self.fabric: Any = OneDevice.of(accelerator) if alone else _started_fabric(accelerator, devices)
         except (RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise SettingError(f"devices: {devices.devices} x {accelerator} cannot be used here ({reason})") from error
@@ -102,17 +78,17 @@ class Engine:
     @property
     def rank(self) -> int:
         """Which of the processes this is."""
-        return self.fabric.global_rank
+        return int(self.fabric.global_rank)
 
     @property
     def ranks(self) -> int:
         """How many processes share each step."""
-        return self.fabric.world_size
+        return int(self.fabric.world_size)
 
     @property
     def device(self) -> torch.device:
         """Where this rank computes."""
-        return self.fabric.device
+        return cast(torch.device, self.fabric.device)
 
     def prepare(self, assembly: Assembly) -> Step:
         """The assembly's step on these devices."""
@@ -172,7 +148,7 @@ class Engine:
 
     def first(self, numbers: dict[str, float]) -> dict[str, float]:
         """The first rank's numbers: ranks may differ (in BatchNorm statistics) but must decide alike."""
-        return numbers if self.ranks == 1 else self.fabric.broadcast(numbers)
+        return numbers if self.ranks == 1 else cast(dict[str, float], self.fabric.broadcast(numbers))
 
     def gathered(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """One state for all ranks: each tensor with the ranks on a new first axis."""
@@ -206,6 +182,33 @@ class Engine:
             self.fabric.barrier()
 
 
+def _started_fabric(accelerator: str, devices: Devices) -> Any:
+    """Every rank's Fabric, once all ranks are there."""
+    # Imported here: it takes seconds, and most people train on one device.
+    from lightning_fabric import Fabric
+    from lightning_fabric.strategies.ddp import DDPStrategy
+
+    class OwnFabric(Fabric):
+        @staticmethod
+        def _configure_callbacks(callbacks: Any) -> list[Any]:
+            """None: Fabric would look for other packages' in all installed distributions, half of a fit's start."""
+            return []
+
+    logger = logging.getLogger("lightning_fabric")
+    if logger.level < logging.WARNING:  # setting it empties the caches of all loggers
+        logger.setLevel(logging.WARNING)
+    # A strategy is left to Fabric unless it is asked for; one device needs none.
+    strategy: Any = "auto"
+    if devices.devices > 1 or devices.strategy != "auto":
+        strategy = DDPStrategy(timeout=timedelta(seconds=max(devices.timeout, _START_SECONDS)))
+    precision: Any = "32-true" if devices.precision == "32" else devices.precision
+    fabric = OwnFabric(accelerator=accelerator, devices=devices.devices, strategy=strategy, precision=precision)
+    fabric.launch()
+    if fabric.world_size > 1 and devices.timeout < _START_SECONDS:
+        torch.distributed.distributed_c10d._set_pg_timeout(timedelta(seconds=devices.timeout))
+    return fabric
+
+
 @dataclass(frozen=True)
 class Piece:
     """Part of a batch on its device, what it counts for, whether it is the last of its step, and example weights."""
@@ -228,6 +231,7 @@ class Step:
             warnings.simplefilter("ignore", UserWarning)
             self.wrapped = fabric.setup_module(self.module, move_to_device=False)
         self.optimizer = fabric.setup_optimizers(assembly.optimizer)
+        self.precision: Any = None if isinstance(fabric, OneDevice) else fabric.strategy.precision
 
     def gradient(self, piece: Piece, generator: torch.Generator | None) -> Terms:
         """Add the piece's gradient to the parameters'; ranks average theirs after the last piece."""
@@ -241,13 +245,13 @@ class Step:
     @property
     def scales_loss(self) -> bool:
         """Whether gradients are those of a scaled loss until ``unscale`` (16-mixed)."""
-        return getattr(self.fabric.strategy.precision, "scaler", None) is not None
+        return getattr(self.precision, "scaler", None) is not None
 
     def unscale(self) -> bool:
         """Undo the loss scaling of 16-mixed; whether a gradient that overflowed is skipped by the step itself."""
         if not self.scales_loss:
             return False
-        self.fabric.strategy.precision.unscale_gradients(self.optimizer.optimizer)
+        self.precision.unscale_gradients(self.optimizer.optimizer)
         return True
 
     def _synchronised(self, last: bool) -> AbstractContextManager[Any]:
@@ -256,9 +260,9 @@ class Step:
 
     def state_dict(self) -> dict[str, Any]:
         """The loss scale of 16-mixed; else nothing."""
-        state: dict[str, Any] = self.fabric.strategy.precision.state_dict()
-        return state
+        return {} if self.precision is None else dict(self.precision.state_dict())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The inverse of ``state_dict``."""
-        self.fabric.strategy.precision.load_state_dict(dict(state))
+        if self.precision is not None:
+            self.precision.load_state_dict(dict(state))
