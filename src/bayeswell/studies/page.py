@@ -15,7 +15,8 @@ from .results import read_results
 
 PAGE = "README.md"
 _MADE = "Made by `bayeswell study`; do not edit."
-_INDEX = """Each row counts the claims of a paper by what our runs say of them. A claim has a rule, in the study file; its row, the numbers and what the controls say are on the paper's page. `docs/studies.md` tells how a study is written;
+_INDEX = """Each row counts the claims of a paper by what our runs say of them. A claim has a rule, in the study file;
+its row, the numbers and what the controls say are on the paper's page. `docs/studies.md` tells how a study is written;
 `bayeswell study studies --scale cpu` runs what is missing, and goes on after a kill."""
 _COUNTED = (HOLDS, FAILS, UNTESTED)
 
