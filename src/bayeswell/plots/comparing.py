@@ -13,6 +13,7 @@ from .reading import Fields, Numbers, as_runs, column, finite, lenient, listed, 
 from .theme import ThemeName
 
 HIGHER_IS_BETTER = ("accuracy", "auroc", "aupr")
+"""Scores of which more is better, by the beginning of their names."""
 LOWER_IS_BETTER = (
     *("nll", "expected_nll", "ece", "mce", "brier", "tfp_brier"),
     *("aurc", "rmse", "crps", "calibration_error", "fpr95"),

@@ -126,3 +126,4 @@ _LISTED = (
          "runs of seconds, and error if known"),
 )  # fmt: skip
 PLOTS = Plots({plot.name: plot for plot in _LISTED})
+"""Every plot by name, with what it needs and shows."""

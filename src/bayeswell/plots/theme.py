@@ -79,6 +79,7 @@ _AUTO = Theme(
     palette=("#0072B3", "#D55E01", "#009E74", "#CC79A8", "#000001", "#E69F01", "#56B4EA"),
 )  # fmt: skip
 THEMES: dict[str, Theme] = {theme.name: theme for theme in (_LIGHT, _DARK, _AUTO)}
+"""Light, dark, and what takes the colours of the page that a figure is on, by name."""
 
 
 def _colours(theme: Theme) -> dict[str, str]:
