@@ -56,7 +56,8 @@ def line_of(scale: str, cell: Cell, seed: int, place: Path, result: Mapping[str,
     curves = {} if result is None else _curves(place)
     for name, values in curves.items():
         if values and name != EPOCH:
-            scores[f"{name}.first"], scores[f"{name}.last"] = values[0], values[-1]
+            ends = {"first": values[0], "half": values[(len(values) - 1) // 2], "last": values[-1]}
+            scores |= {f"{name}.{end}": value for end, value in ends.items()}
     seconds = 0.0 if result is None else result["time"]["train_seconds"] + result["time"]["evaluate_seconds"]
     return Line(
         scale, cell.label, dict(cell.at), seed, cell.settings_hash, cell.parts_hash, scores,
