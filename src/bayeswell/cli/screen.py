@@ -128,7 +128,10 @@ def show_result(record: Mapping[str, Any], where: str) -> None:
     show_scores(record, f"{title}, seed {record['seed']}, {counted(record['draws'], 'draw')}{said}")
     cost, spent = record["cost"], record["time"]
     resumed = " (since it was resumed)" if spent["resumed"] else ""
-    lines = [
+    lines = [record["plan"]] if record.get("plan") else []
+    if record.get("temperature") is not None:
+        lines.append(f"temperature {record['temperature']:.3g} (1 is Bayes' rule)")
+    lines += [
         f"std/prior {record['std_ratio']:.4f} · {spent['train_seconds']:.1f} s of training{resumed} · {_cost(cost)}",
     ]
     if record["chains"] is not None:

@@ -169,8 +169,9 @@ def _row(label: str, runs: Mapping[Repeat, Task], outcomes: Mapping[Path, Outcom
                 **_over_repeats({repeat: one["values"][name] for repeat, one in parts.items()}),
                 "standard_error_over_examples": None if None in errors or not errors else sum(errors) / len(errors),
             }
-    if results:
-        scores["std_ratio"] = _over_repeats({repeat: result["std_ratio"] for repeat, result in found.items() if result})
+    for name in ("std_ratio", "temperature"):
+        if results and all(name in result for result in results):  # runs of older versions may have no temperature
+            scores[name] = _over_repeats({repeat: result[name] for repeat, result in found.items() if result})
     return {
         "method": label,
         "runs": [task.place.name for task in runs.values()],
@@ -179,6 +180,7 @@ def _row(label: str, runs: Mapping[Repeat, Task], outcomes: Mapping[Path, Outcom
         "failed": failed,
         "scores": scores,
         "cost": results[0]["cost"] if results else None,
+        "plan": results[0].get("plan") if results else None,
         "converged": [result["chains"]["converged"] for result in results if result["chains"] is not None],
     }
 
