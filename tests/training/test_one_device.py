@@ -83,3 +83,12 @@ def test_tensors_are_moved_wherever_they_lie() -> None:
     moved = place.to_device({"a": [torch.ones(2), "text"], "b": (torch.ones(3),)})
     assert moved["a"][0].device.type == moved["b"][0].device.type == "meta"
     assert moved["a"][1] == "text"
+
+
+def test_processes_of_torchrun_that_each_train_alone_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    engines.Engine(engines.Devices("cpu"))  # one process: nothing to say, and a warning would fail the test
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.warns(bw.BayeswellWarning, match="torchrun has started 4 processes: each trains .* devices=4"):
+        engines.Engine(engines.Devices("cpu"))
