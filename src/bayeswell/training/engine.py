@@ -69,7 +69,7 @@ class Engine:
             raise SettingError("devices: precision = '16-mixed' needs an accelerator; on a CPU use 'bf16-mixed'")
         self.timeout = devices.timeout
         try:
-            alone = can_do_without_fabric(devices)
+            alone = can_do_without_fabric(devices.devices, devices.strategy, devices.precision)
             if alone:
                 warn_if_one_of_several()
             self.fabric: Any = OneDevice.of(accelerator) if alone else _started_fabric(accelerator, devices)
