@@ -14,16 +14,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .differences import mean_of
 from .kept import Kept, small
 from .plan import CONTROL, Cell
 from .pool import finished
 from .problems import TEN
+from .variants import AT, print_table
 
 RECORD = Path(__file__).parents[1] / "results" / "temperatures.jsonl"
 METHODS = ("bbb", "k-tied", "hwa", "sgvb-lrt", "sghmc")
 TEMPERATURES = (1.0, 0.1, 0.01, "auto")
-AT = "@"
 
 
 def measure(cell: Cell) -> dict[str, Any]:
@@ -57,24 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for number, (cell, values) in enumerate(finished(todo, options.workers, measure), start=1):
         kept.add(cell.key, **small({key: values[key] for key in ("nll", "ece", "auroc", "error") if key in values}))
         print(f"[{number}/{len(todo)}] {cell.key}", flush=True)
-    _print_table(kept.read(), problems, labels, options.seeds)
-
-
-def _print_table(known: dict[str, dict[str, Any]], problems: Sequence[str], labels: Sequence[str], seeds: int) -> None:
-    print("| NLL: map, and what is above it | " + " | ".join(problems) + " |")
-    print("|---" * (len(problems) + 1) + "|")
-    for label in labels:
-        cells = []
-        for problem in problems:
-            found = []
-            for seed in range(seeds):
-                own, control = (known.get(f"{problem}/{one}/{seed}", {}).get("nll") for one in (label, CONTROL))
-                if own is not None and control is not None:
-                    found.append(own if label == CONTROL else own - control)
-            one = mean_of(found) if found else None
-            sign = "" if label == CONTROL else "+"
-            cells.append("" if one is None else f"{one.mean:{sign}.3f} ± {one.error:.3f}")
-        print(f"| {label} | " + " | ".join(cells) + " |")
+    print_table(kept.read(), problems, labels, options.seeds)
 
 
 if __name__ == "__main__":

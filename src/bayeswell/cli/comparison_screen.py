@@ -45,15 +45,17 @@ def show_comparison(record: Mapping[str, Any], out: Path) -> None:
 
 def _table(record: Mapping[str, Any], shown: Sequence[tuple[str, str]], *, full: bool) -> Any:
     """All there is; or, for a narrow terminal, without errors and passes, which are in the file."""
-    numbers = [heading for _, heading in shown] + ["std/prior", *(["passes/step", "passes"] if full else []), "seconds"]
+    after = ["T", "std/prior", *(["passes/step", "passes"] if full else []), "seconds"]
+    numbers = [heading for _, heading in shown] + after
     table = new_table("method", *numbers, right=numbers)
     for row in record["rows"]:
-        ratio, cost = row["scores"].get("std_ratio"), row["cost"]
+        temperature, ratio, cost = row["scores"].get("temperature"), row["scores"].get("std_ratio"), row["cost"]
         passes = ["", ""] if cost is None else [f"{cost['per_step']:g}", f"{cost['total']:,.0f}"]
         seconds = record["time"][row["method"]]["train_seconds"]
         table.add_row(
             plain(row["method"]) + (" [red](failed)[/red]" if row["failed"] else ""),
             *(_score(row["scores"].get(name), _over(record), full) for name, _ in shown),
+            "" if temperature is None else f"{temperature['mean']:.2g}",
             "" if ratio is None else f"{ratio['mean']:.3f}",
             *(passes if full else []),
             "" if seconds is None else f"{seconds['mean']:.1f}",
@@ -82,6 +84,7 @@ def _footnote(record: Mapping[str, Any], experiment: Mapping[str, Any]) -> str:
     parts = [f"± standard error {spread}; NLL in nats"]
     if any("auroc" in row["scores"] for row in record["rows"]):
         parts.append(f"AUROC: {experiment['ood']['name']} told apart by entropy")
+    parts.append("T: temperature of the posterior, 1 is Bayes' rule (of auto: what the fit found, mean over runs)")
     parts.append("std/prior: mean posterior std over prior std, 0 without uncertainty")
     parts.append("passes: forward passes of a batch, a backward pass counts as two (ordinary training: 3 a step)")
-    return "\n".join(parts)
+    return "\n".join([*parts, *(row["plan"] for row in record["rows"] if row.get("plan"))])

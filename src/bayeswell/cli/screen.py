@@ -98,7 +98,8 @@ def show_scores(record: Mapping[str, Any], title: str) -> None:
             if name in scores["values"]:
                 error = "" if errors[name] is None else f"{errors[name]:.4f}"
                 table.add_row(heading, f"{scores['values'][name]:.4f}", error)
-    for name, value in (record.get("validation") or {}).items():  # all that a run of `fit` has been measured on
+    held_out = record.get("validation") if record.get("test") is None else None
+    for name, value in (held_out or {}).items():  # all that a run of `fit` has been measured on
         table.add_row(f"validation {dict(SCORES).get(name, name)}", f"{value:.4f}", "")
     if table.row_count:
         show(table, title)
@@ -127,7 +128,10 @@ def show_result(record: Mapping[str, Any], where: str) -> None:
     show_scores(record, f"{title}, seed {record['seed']}, {counted(record['draws'], 'draw')}{said}")
     cost, spent = record["cost"], record["time"]
     resumed = " (since it was resumed)" if spent["resumed"] else ""
-    lines = [
+    lines = [record["plan"]] if record.get("plan") else []
+    if record.get("temperature") is not None:
+        lines.append(f"temperature {record['temperature']:.3g} (1 is Bayes' rule)")
+    lines += [
         f"std/prior {record['std_ratio']:.4f} · {spent['train_seconds']:.1f} s of training{resumed} · {_cost(cost)}",
     ]
     if record["chains"] is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..errors import BayeswellError, DivergenceError, SettingError
@@ -142,14 +143,33 @@ def _finish(
     began = time.perf_counter()
     predictor = Predictor(result.model, result.likelihood, calibration=result.calibration)
     scores = scores_of(predictor, problem.data, problem.ood_inputs, draws=experiment.draws)
+    bound = _bound(result, scores["expected_nll"])
+    held_out = problem.data.validation
+    if held_out is not None:  # the final model's, by which settings are chosen; the epochs' are in the log
+        as_test = replace(problem.data, test=held_out)
+        scores["validation"] = scores_of(predictor, as_test, None, draws=experiment.draws)["test"]["values"]
     record = result_record(
         result, batches=_batches(experiment, problem), seconds=seconds, timed_steps=steps,
         data=problem.data.name, model=problem.model["name"], parameters=problem.parameters,
-        examples={"train": _examples(experiment, problem), "test": len(problem.data.test[1])}, **scores,
+        examples={"train": _examples(experiment, problem), "test": len(problem.data.test[1])}, bound=bound, **scores,
     )  # fmt: skip
     record["time"]["evaluate_seconds"] = time.perf_counter() - began
     folder.write_result(record)
     return record
+
+
+def _bound(result: Result, expected_nll: float | None) -> dict[str, float] | None:
+    """-ELBO per datum on the test set, E_q[nll] + T KL / N with N the training examples; None of what has no bound."""
+    elbo = result.elbo
+    if elbo is None or elbo.kind != "elbo" or expected_nll is None:
+        return None
+    per_example = elbo.kl / elbo.dataset_size
+    return {
+        "expected_nll": expected_nll,
+        "kl_per_example": per_example,
+        "minus_elbo": expected_nll + per_example,
+        "minus_elbo_tempered": expected_nll + elbo.temperature * per_example,
+    }
 
 
 def _examples(experiment: Experiment, problem: Problem) -> int:

@@ -16,8 +16,18 @@ from .tempering import AUTO
 _BANK = {"name": "bank", "max_draws": 200}
 _TAIL = {"name": "cosine", "final": 0.1}
 """Averages need steps that still move, and learned noise that is not that of large steps."""
-# A share of the Newton step, each mean's cut at 0.1; stds from a twentieth of the prior's, found within the run.
-_IVON = {"name": "ivon", "lr": 0.3, "beta2": None, "hess_init": None, "clip": 0.1, "rescale_lr": False, "rest_lr": 0.01}
+# The Newton step, each mean's cut at 0.01; stds from a twentieth of the prior's, found within the run.
+_IVON = {
+    "name": "ivon",
+    "lr": 1.0,
+    "beta2": None,
+    "hess_init": None,
+    "clip": 0.01,
+    "rescale_lr": False,
+    "rest_lr": 0.01,
+}
+_PAIRS = {"name": "weight_sampling", "draws": 2, "antithetic": True}
+"""The noise of a batch cancels in the difference of two gradients: what is left is curvature, at any temperature."""
 
 _TABLE = (
     Method(
@@ -95,10 +105,12 @@ _TABLE = (
            collector={"name": "cycle_ends", "cycles": 5, "keep": 3}),
     Method("laplace", "a Gaussian at the optimum from the curvature there", "MacKay 1992; Ritter et al. 2018", "delta",
            post_hoc="laplace", prediction=LINEARISED),
-    Method("ivon", "natural-gradient mean-field at the cost of Adam", "Shen et al. 2024", stepper=_IVON),
+    Method("ivon", "natural-gradient mean-field, curvature from pairs of draws", "Shen et al. 2024", estimator=_PAIRS,
+           stepper=_IVON),
 )  # fmt: skip
 
 METHODS: dict[str, Method] = {method.name: method for method in _TABLE}
+"""Named methods; ``find_method`` knows their sharpness-aware forms, ``f-`` before a name, too."""
 
 _FLAT = "f-"
 _GEOMETRY = "-geometry"

@@ -34,7 +34,12 @@ class IVONOptimizer(DenseOptimizer):
     so the first step is one of SGD with rate lr (without ``rescale_lr`` the factor h_0 + decay is 1). For one weight
     draw w = mean + std eps with gradient g, d NLL / d log_std = g std eps, and h^ = g eps / std as published; several
     draws are averaged by the objective. Gradients must be those of the NLL alone (``ELBO`` with temperature 0): the
-    prior is in ``decay``. Any estimator with an unbiased gradient in ``log_std`` will do.
+    prior is in ``decay``. Any estimator with an unbiased gradient in ``log_std`` will do, but h^ has a variance of
+    E[g^2] ess (h + decay), most of it the batch's noise, and the last term of h's update makes that a bias: precision
+    settles (1 - b2) ess E[g^2] / 2 too high, at the optimum of a good model by a factor of about (1 - b2) ess / (2 B)
+    with batches of B. At ess = N and ordinary b2 that is little; a cold posterior (T = 0.001) would have stds ten times
+    too small, and steps too short by the square of that. In antithetic pairs the batch's noise cancels:
+    (g(+eps) - g(-eps)) eps / (2 std) has the curvature's own variance, at every temperature.
 
     The published decay is that of a prior with precision ess * decay; from the model's prior it follows as above,
     so that the fixed point is the optimum of mean NLL + T KL / N. On a quadratic loss that is the exact mean and
@@ -131,6 +136,11 @@ class IVONOptimizer(DenseOptimizer):
             mean_.addcmul_(move, scale, value=-lr)
             torch.mul(precision, group["ess"], out=log_std_).log_().mul_(-0.5)
 
+    def _first_rate(self) -> float:
+        """The rate that the means began with: the unit of ``rest_lr``."""
+        means = next(group for group in self.param_groups if group.get("name") == MEANS)
+        return float(means.get("base_lr", self.defaults["lr"]))
+
     def _update_deterministic(self, group: Group, parameter: Tensor) -> None:
         state, rest_lr = self.state[parameter], group["rest_lr"]
         if not state:
@@ -145,8 +155,8 @@ class IVONOptimizer(DenseOptimizer):
             parameter.add_(state["momentum"], alpha=-group["lr"] / correction)
             return
         state["square"].lerp_(parameter.grad.square(), 1 - _SQUARE_MEMORY)
+        rate = rest_lr * group["lr"] / self._first_rate()  # along with the schedule, noise at its multiple
         size = (state["square"] / (1 - _SQUARE_MEMORY ** float(state["step"]))).sqrt_().add_(1e-8)
-        rate = rest_lr * group["lr"] / group.get("base_lr", group["lr"])  # along with the schedule
         parameter.addcdiv_(state["momentum"], size, value=-rate / correction)
 
 
@@ -178,8 +188,9 @@ class IVON(Stepper):
     (A method's ``clip_norm`` cuts the gradients, and with them the curvature: stds come out too wide.)
     ``rescale_lr`` multiplies lr by h_0 + decay, as the authors' code does. False leaves it out: lr is then the share of
     the Newton step that is taken, which needs no knowledge of the problem's curvature.
-    ``rest_lr`` is the rate of whatever has no posterior (normalisation layers, learned noise), moved by Adam; None: by
-    SGD, at the lr of its group.
+    ``rest_lr`` is the rate of whatever has no posterior (normalisation layers, learned noise), moved by Adam while the
+    means' is ``lr``; a group whose rate is a multiple of theirs (noise: ``std_multiplier``) has that multiple of it.
+    None: by SGD, at the lr of its group.
     """
 
     lr: float = 0.2

@@ -55,6 +55,7 @@ def result_record(
         "variational_parameters": result.variational_parameters,
         "std_ratio": result.std_ratio,
         "temperature": result.temperature,
+        "plan": result.plan or None,
         "chains": _chains(result.chains),
         "elbo": None if result.elbo is None else result.elbo.as_json(),
         "trust": result.trust.as_json(),

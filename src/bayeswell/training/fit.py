@@ -229,7 +229,8 @@ def fit(
         if wants_progress(progress) and engine.rank == 0:
             watchers.append(stack.enter_context(closing(ProgressBar())))
         began = time.perf_counter()
-        result = with_preparation(_fit_members(plan, validate, best, watchers, run_folder, some), ready.preparation)
+        trained = _fit_members(plan, validate, best, watchers, run_folder, some)
+        result = replace(with_preparation(trained, ready.preparation), plan=note)
         if run_folder is not None and run_folder.finish:
             finish_run(run_folder, result, batches, time.perf_counter() - began)
         return result

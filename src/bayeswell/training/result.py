@@ -25,8 +25,8 @@ class Result(Predictor):
     posterior in nats with its error, from some of the training data (``measure_elbo`` takes all), None for a bank of
     networks. ``chains`` tells, for samplers, whether the chains (one a member) agree in function space; ``stopped`` why
     training ended before its time, if it did. ``temperature`` is that of the posterior: what the method gave, or what
-    the fit found (``Tempering``). ``state`` is where training stood at its end (optimizer, averages,
-    generators): ``fit(result, data, epochs=10)`` goes on from there.
+    the fit found (``Tempering``). ``plan``: one line on what a budget was spent on and why. ``state``: where training
+    stood at its end (optimizer, averages, generators): ``fit(result, data, epochs=10)`` goes on from there.
     """
 
     method: Method
@@ -38,6 +38,7 @@ class Result(Predictor):
     state: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     elbo: FinalELBO | None = None
     trust: Trust = field(default_factory=Trust)
+    plan: str = ""
 
     def __repr__(self) -> str:
         """A few lines: method, likelihood, parameters, temperature, and whether it is to be trusted."""
