@@ -25,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: environment-run environment-dev environment-bench
-.PHONY: help demo test test-slow test-portable wheel-check sanitize flips release survive bench quality check format-check lint types imports safety page examples format clean
+.PHONY: help demo test test-slow test-portable wheel-check sanitize flips release survive bench quality check format-check lint types imports safety page examples docs docs-serve doc-blocks format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -76,7 +76,7 @@ bench: environment-bench ## time steps and predictions beside other libraries (A
 quality: environment-bench ## every method, untuned, on the same problems: two hours (ARGS="--slow --uci --peers --check")
 	MPLBACKEND=Agg $(BENCH_VENV)/bin/python -W ignore::UserWarning -m benchmarks.quality $(ARGS)
 
-check: format-check lint types imports safety page examples ## everything besides the tests that must hold before a commit
+check: format-check lint types imports safety page examples docs doc-blocks ## everything besides the tests that must hold before a commit
 
 format-check: environment-dev ## is the code formatted?
 	$(PY) -m ruff format --check .
@@ -93,8 +93,9 @@ imports: environment-dev ## do rooms import downwards only, without cycles?
 safety: environment-dev ## nothing that runs code from a file, no path of one machine
 	$(PY) tools/forbidden.py
 
-page: environment-dev ## are docs/methods.md and docs/bad_input.md what the code says?
+page: environment-dev ## are docs/methods.md, docs/bad_input.md and the method cards what the code and the records say?
 	$(PY) tools/write_method_page.py --check
+	$(PY) tools/write_cards.py --check
 	$(TEST_ENV) $(PY) tools/write_bad_input_page.py --check
 
 examples: environment-dev ## every example, in smoke mode
@@ -103,6 +104,17 @@ examples: environment-dev ## every example, in smoke mode
 	    echo "BAYESWELL_SMOKE=1 $(PY) $$example"; \
 	    BAYESWELL_SMOKE=1 $(TEST_ENV) $(PY) "$$example" </dev/null || exit 1; \
 	done
+
+# The variable keeps Material from speaking of another program that will be called MkDocs 2.
+docs: environment-dev ## the documentation site, into build/site; any warning, dead link or anchor is a fault
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
+	$(PY) tools/check_site.py build/site
+
+docs-serve: environment-dev ## the site on http://127.0.0.1:8000, made anew whenever a page changes
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs serve $(ARGS)
+
+doc-blocks: environment-dev ## run the code of README and docs and compare what it prints (ARGS=docs/x.md: one page)
+	$(TEST_ENV) $(PY) tools/doc_blocks.py --jobs $(JOBS) $(ARGS)
 
 format: environment-dev ## format the code and mend what ruff can mend
 	$(PY) -m ruff check --fix .

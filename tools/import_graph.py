@@ -54,12 +54,11 @@ LEVELS: Mapping[int, tuple[str, ...]] = {
     6: ("diagnostics", "integrations", "pretrained", "testing"),
     7: ("experiments", "plots", "sweeps"),
     8: ("report",),
-    9: ("workbench",),
+    9: ("studies", "workbench"),
     10: ("cli", "sklearn"),
-    11: ("studies",),  # as do examples/ and benchmarks/, outside the package: the public face only
 }
 FACE_LEVEL = 10.5
-"""The package's own ``__init__``: it shows the rooms up to level 10, and only level 11 looks at it."""
+"""The package's own ``__init__``: it shows the rooms, and only examples/ and benchmarks/, outside, look at it."""
 
 LAB = frozenset({"cli", "datasets", "diagnostics", "experiments", "plots", "report", "studies", "sweeps", "workbench"})
 """The rooms that need ``bayeswell[lab]``, or stand on one that does. All others are the core, and so is ``__main__``,
@@ -77,6 +76,7 @@ OTHER_LIBRARIES: Mapping[str, frozenset[str]] = {
     "predictive": frozenset({"pandas"}),  # predictions as data frames, for those who have it
     "report": frozenset({"jinja2", "markupsafe"}),
     "sklearn": frozenset({"sklearn"}),
+    "studies": frozenset({"matplotlib"}),
     "sweeps": frozenset({"optuna", "sqlalchemy"}),
     "workbench": frozenset({"pandas"}),
     "training": frozenset({"rich"}),  # a better progress bar where it is installed; without it there is a plain one

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -43,7 +44,7 @@ def page() -> str:
         try:
             bad_inputs.CASES[name][0]()
         except bad_inputs.bw.BayeswellError as error:
-            lines.append(f"| {name} | `{_cell(call)}` | {_cell(shortened(str(error)))} |\n")
+            lines.append(f"| {name} | `{_cell(call)}` | {_plain(_cell(shortened(str(error))))} |\n")
     return INTRODUCTION + "".join(lines)
 
 
@@ -68,6 +69,11 @@ def shortened(line: str) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
+
+
+def _plain(text: str) -> str:
+    """A text that Markdown leaves as it is: ``<lambda>`` is no tag, ``__len__`` not bold."""
+    return re.sub(r"[_*]{2}", lambda found: "".join(f"\\{one}" for one in found[0]), text.replace("<", "&lt;"))
 
 
 def main() -> int:

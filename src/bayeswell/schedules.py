@@ -124,3 +124,4 @@ def weight_part(choice: Any) -> KLWeight | None:
 KL_WEIGHTS: Registry[KLWeight] = Registry(
     "KL weight", Uniform, Geometric, LinearAnneal, requires=("__call__",), protocol=KLWeight, adapt=weight_part
 )
+"""KL weights by name: a factor on the KL term of a step."""

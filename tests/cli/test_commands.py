@@ -29,6 +29,7 @@ COMMANDS = (
     "compare",
     "report",
     "sweep",
+    "study",
     "methods",
     "parts",
     "models",
@@ -181,6 +182,29 @@ def test_compare_shows_one_table_and_trains_once(bayeswell: Any, tmp_path: Path)
     assert again.err.count("finished") == 4
     assert again.out == said.out
     assert json.loads(bayeswell(*arguments, "--json", "--quiet").out) == record
+
+
+def test_one_method_is_compared_with_itself_by_labels(bayeswell: Any, tmp_path: Path) -> None:
+    methods = "cold=bbb:temperature=0.02:lr=0.003,hot=bbb,bbb"
+    arguments = [*SMALL, "--set", "hot:temperature=2", "--set", "stepper.eps=1e-7", "--no-report", "--quiet"]
+    assert bayeswell("compare", "--methods", methods, *arguments, "--out", tmp_path / "out").code == 0
+    record = read_document(tmp_path / "out" / "comparison.json")
+    said = {label: one["method"] for label, one in record["experiments"].items()}
+    stepper = {"eps": 1e-7}
+    assert said == {
+        "cold": {"name": "bbb", "temperature": 0.02, "stepper": {"lr": 0.003, **stepper}},
+        "hot": {"name": "bbb", "temperature": 2, "stepper": stepper},
+        "bbb": {"name": "bbb", "stepper": stepper},
+    }
+    assert len({row["scores"]["nll"]["mean"] for row in record["rows"]}) == 3
+    # The same from a file, as tables; --set still wins.
+    tables = (
+        '[methods.cold]\nname = "bbb"\ntemperature = 0.02\nlr = 0.003\n[methods.hot]\nname = "bbb"\ntemperature = 7\n'
+    )
+    (tmp_path / "three.toml").write_text(tables + '[methods.bbb]\nname = "bbb"\n')
+    again = bayeswell("compare", "--config", tmp_path / "three.toml", *arguments, "--out", tmp_path / "out", "--json")
+    assert again.code == 0
+    assert json.loads(again.out) == record
 
 
 def test_a_run_that_diverges_leaves_with_one(bayeswell: Any, tmp_path: Path) -> None:

@@ -16,12 +16,13 @@ from bayeswell.experiments.inspection.by_example import (
     class_influences,
     detection_influences,
     kept,
+    quantile_influences,
     real_influences,
     shifted_records,
 )
 from bayeswell.experiments.inspection.predictions import Seen, _gap
 from bayeswell.likelihoods import Gaussian
-from bayeswell.metrics import accuracy, auroc, ece, nll, rmse
+from bayeswell.metrics import accuracy, auroc, brier, calibration_error, ece, interval_coverage, nll, rmse
 from bayeswell.predictive import ClassPrediction, RealPrediction, TargetLaw
 
 
@@ -34,7 +35,7 @@ def test_of_classes() -> None:
     probabilities = (2 * torch.randn(300, 5, generator=generator)).softmax(-1)
     labels = torch.randint(5, (300,), generator=generator)
     found = class_influences(probabilities, labels)
-    for name, score in (("accuracy", accuracy), ("nll", nll), ("ece", ece)):
+    for name, score in (("accuracy", accuracy), ("nll", nll), ("brier", brier), ("ece", ece)):
         known = score(probabilities, labels)
         assert float(found[name].mean()) == pytest.approx(float(known), rel=1e-5)
         assert error_of(found[name]) == pytest.approx(known.error, rel=1e-5)
@@ -49,6 +50,16 @@ def test_of_an_auroc() -> None:
     sides = found["ood_auroc_entropy"], found["ood_auroc_entropy.outside"]
     assert [float(side.mean()) for side in sides] == pytest.approx([float(known)] * 2)
     assert math.hypot(*map(error_of, sides)) == pytest.approx(known.error)
+
+
+def test_of_quantiles() -> None:
+    """Predictions that are too wide and too low, three targets an example: the metrics average those first, too."""
+    generator = torch.Generator().manual_seed(4)
+    pit = (0.2 + 0.7 * torch.rand(80, 3, generator=generator)).double()
+    found = quantile_influences(pit)
+    for name, known in (("calibration_error", calibration_error(pit)), ("coverage_90", interval_coverage(pit, 0.9))):
+        assert float(found[name].mean()) == pytest.approx(float(known))
+        assert error_of(found[name]) == pytest.approx(known.error)
 
 
 def test_of_real_targets() -> None:

@@ -59,7 +59,9 @@ def test_records_agree_with_the_metrics(inspected: Any) -> None:
     examples = result["examples"]["test"]
     assert sum(bins["count"]) == examples
     gaps = zip(bins["count"], bins["accuracy"], bins["confidence"], strict=True)
-    assert sum(n * abs(a - c) for n, a, c in gaps) / examples == pytest.approx(metrics["ece"], rel=1e-4)
+    assert sum(n * abs(a - c) for n, a, c in gaps) / examples == pytest.approx(metrics["ece_quantile"], rel=1e-4)
+    assert bins["ece"] == pytest.approx(metrics["ece_quantile"], rel=1e-4)
+    assert max(bins["count"]) - min(bins["count"]) <= 1, "bins of equally many examples"
     entropies = records["entropy"]
     right = len(entropies["correct"]) / examples
     assert right == pytest.approx(metrics["accuracy"])

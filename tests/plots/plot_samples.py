@@ -164,6 +164,22 @@ def band() -> dict[str, Any]:
     }
 
 
+LEVELS = [number / 20 for number in range(1, 20)]
+
+
+def shares(power: float, count: int) -> dict[str, Any]:
+    return {"levels": LEVELS, "observed": [level**power for level in LEVELS], "count": count}
+
+
+def residuals() -> dict[str, Any]:
+    std = 0.5 + RNG.random(150)
+    return {
+        "predicted": RNG.normal(3, 2, 150).tolist(),
+        "residual": (1.2 * std * RNG.standard_normal(150)).tolist(),
+        "std": std.tolist(),
+    }
+
+
 STDS = np.exp(np.outer(RNG.normal(-1, 0.3, 40), np.ones(64)) + np.outer(np.ones(40), RNG.normal(-2, 0.4, 64)))
 STDS = STDS * np.exp(0.1 * RNG.standard_normal(STDS.shape))
 RATES = np.geomspace(1e-5, 1, 80)
@@ -257,4 +273,7 @@ SAMPLES: dict[str, Any] = {
         "suggestion": 0.0031,
         "broke_at": 0.83,
     },
+    "interval_coverage": {"map": shares(1.7, 120), "bbb": shares(0.9, 120)},
+    "quantile_calibration": {"map": shares(1.4, 90), "bbb": shares(1.05, 90)},
+    "residuals": residuals(),
 }

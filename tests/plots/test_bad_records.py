@@ -56,6 +56,12 @@ EMPTY: dict[str, list[Any]] = {
         {"rows": [{"method": "a", "scores": {"nll": {"mean": None}}}]},
     ],
     "rate_range": [{"rates": [], "objectives": []}, {"rates": [0.1], "objectives": [2.0]}],
+    "interval_coverage": [{}, {"a": {"levels": [], "observed": []}}, {"a": {"levels": [0.5], "observed": [0.4]}}],
+    "quantile_calibration": [{}, {"a": {"levels": [], "observed": []}}, {"a": {"levels": [0.5], "observed": [0.4]}}],
+    "residuals": [
+        {"predicted": [], "residual": [], "std": []},
+        {"predicted": [1.0], "residual": [0.1], "std": [0.2]},
+    ],
 }
 
 
@@ -110,6 +116,18 @@ def test_a_gap_stays_at_its_place() -> None:
 
 GRID = {"rates": [0.1, 0.2], "momenta": [0.5], "accuracies": [[0.1, 0.2]]}
 REFUSED: list[tuple[Callable[[], Any], str]] = [
+    (
+        lambda: plots.plot_interval_coverage({"a": {"levels": [0.5], "observed": [1.2]}}),
+        "plot_interval_coverage: 'observed' of 'a' has numbers outside [0, 1]; it holds shares",
+    ),
+    (
+        lambda: plots.plot_residuals({"predicted": [1.0], "residual": [0.5], "std": [0.0]}),
+        "plot_residuals: 'std' has numbers that are not above 0; it holds stds",
+    ),
+    (
+        lambda: plots.plot_residuals({"predicted": [1.0], "residual": [0.5, 1.0], "std": [0.1]}),
+        "plot_residuals: 'predicted', 'residual' and 'std' must have equally many numbers",
+    ),
     (
         lambda: plots.plot_risk_coverage([curve(1, 1)]),
         "plot_risk_coverage: runs is a list; it must map labels to records",

@@ -14,6 +14,7 @@ from bayeswell import plots
 from bayeswell.diagnostics import LossLine
 from bayeswell.metrics import calibration_bins, risk_coverage
 from bayeswell.optimizers.robust_region import robust_region
+from bayeswell.plots.calibration import share_interval
 from bayeswell.training import EpochRecord
 from plots.plot_samples import SAMPLES, STDS, bins, epochs, images, line
 
@@ -62,27 +63,63 @@ def test_epoch_records_of_training_are_rows_too() -> None:
     np.testing.assert_array_equal(xy(rates.get_lines()[0])[1], [0.01, 0.01])
 
 
-def test_reliability_bars_and_histogram_from_the_metric_itself() -> None:
+def test_reliability_dots_intervals_and_histogram_from_the_metric_itself() -> None:
     generator = torch.Generator().manual_seed(3)
     probabilities = torch.rand(300, 4, generator=generator).softmax(-1).pow(3)
     probabilities = probabilities / probabilities.sum(-1, keepdim=True)
     labels = torch.randint(4, (300,), generator=generator)
-    found = calibration_bins(probabilities, labels, bins=11)
+    found = calibration_bins(probabilities, labels, bins=11, binning="quantile")
     top, bottom = plots.plot_reliability(found, figure=several())
-    count = len(found.low)
-    bars, gaps = top.patches[:count], top.patches[count : 2 * count]
-    np.testing.assert_allclose([bar.get_height() for bar in bars], found.accuracy)
-    np.testing.assert_allclose([bar.get_x() for bar in bars], found.low)
-    np.testing.assert_allclose([bar.get_y() + bar.get_height() for bar in gaps], found.confidence)
-    np.testing.assert_allclose([bar.get_height() for bar in bottom.patches], found.count / 300)
+    np.testing.assert_allclose(xy(top.get_lines()[0]), [found.confidence, found.accuracy])
+    (ends,) = [part.get_segments() for part in top.collections]
+    for end, accuracy, count in zip(ends, found.accuracy.tolist(), found.count.tolist(), strict=True):
+        for share in end[:, 1]:  # Wilson: the shares p with (accuracy - p)^2 = 1.96^2 p (1 - p) / n
+            assert (accuracy - share) ** 2 == pytest.approx(1.959964**2 * share * (1 - share) / count, abs=1e-9)
+    areas = [100 * bar.get_height() * bar.get_width() for bar in bottom.patches]
+    np.testing.assert_allclose(areas, found.count)  # bars of unequal width: their areas are the examples
+
+
+def test_the_95_percent_interval_holds_the_true_share_that_often() -> None:
+    """0.95 of 2,000 bins of 40 examples at share 0.83, give or take 5 standard errors of 0.005 and of the jumps."""
+    draws = np.random.default_rng(5).binomial(40, 0.83, 2000) / 40
+    low, high = share_interval(draws, np.full(2000, 40.0))
+    assert abs(((low <= 0.83) & (high >= 0.83)).mean() - 0.95) < 0.025
 
 
 def test_calibration_shows_accuracy_less_confidence() -> None:
     record = bins(0.21)
     axes = plots.plot_calibration({"a": record}, ax=one())
     x, y = xy(axes.get_lines()[0])
-    np.testing.assert_allclose(x, record["confidence"])
+    share = np.array(record["count"]) / np.sum(record["count"])
+    np.testing.assert_allclose(x, [share[:place].sum() + share[place] / 2 for place in range(12)])
     np.testing.assert_allclose(y, np.subtract(record["accuracy"], record["confidence"]))
+    band = axes.collections[0].get_paths()[0].vertices
+    low, high = share_interval(np.array(record["accuracy"]), np.array(record["count"]))
+    here = band[np.isclose(band[:, 0], x[4]), 1]
+    assert [here.min(), here.max()] == pytest.approx(
+        [low[4] - record["confidence"][4], high[4] - record["confidence"][4]]
+    )
+
+
+def test_intervals_and_quantiles_are_shares_with_their_bands() -> None:
+    runs = SAMPLES["interval_coverage"]
+    axes = plots.plot_interval_coverage(runs, ax=one())
+    np.testing.assert_array_equal(xy(axes.get_lines()[1]), [runs["bbb"]["levels"], runs["bbb"]["observed"]])
+    low, high = share_interval(np.array([runs["bbb"]["observed"][8]]), np.array([120.0]))
+    band = axes.collections[1].get_paths()[0].vertices
+    here = band[np.isclose(band[:, 0], runs["bbb"]["levels"][8]), 1]
+    assert [here.min(), here.max()] == pytest.approx([low[0], high[0]])
+    runs = SAMPLES["quantile_calibration"]
+    axes = plots.plot_quantile_calibration(runs, ax=one())
+    expected = np.subtract(runs["map"]["observed"], runs["map"]["levels"])
+    np.testing.assert_allclose(xy(axes.get_lines()[0])[1], expected)
+
+
+def test_residuals_are_in_predicted_stds() -> None:
+    record = {"predicted": [1.0, 2.0, 3.0, 4.0], "residual": [0.5, -3.0, 0.2, 0.1], "std": [0.5, 1.5, 0.4, 0.2]}
+    axes = plots.plot_residuals(record, ax=one())
+    np.testing.assert_allclose(xy(axes.get_lines()[1]), [[1, 2, 3, 4], [1, -2, 0.5, 0.5]])
+    assert [text.get_text() for text in axes.texts] == ["25 % beyond ±1.96 (5 % expected)"]
 
 
 def test_risk_coverage_curve_from_the_metric_itself() -> None:
@@ -161,15 +198,14 @@ def test_stds_by_epoch_and_by_layer() -> None:
     )
 
 
-def test_layers_without_a_kl_say_so() -> None:
+def test_layers_without_a_kl_have_no_panel_of_it() -> None:
     rows = [{**row, "kl": None, "kl_per_weight": None} for row in SAMPLES["layers"]["layers"]]
     record = {**SAMPLES["layers"], "layers": rows}
-    left, right = plots.PLOTS["layers"].draw(record).axes
-    assert [text.get_text() for text in right.texts] == ["KL unknown"]
+    (left,) = plots.PLOTS["layers"].draw(record).axes
     assert len(left.get_yticklabels()) == len(rows)
     assert "KL unknown;" in plots.PLOTS["layers"].describe(record)
     assert "KL 0.77 nats per weight" in plots.PLOTS["layers"].describe(SAMPLES["layers"])
-    assert not plots.PLOTS["layers"].draw(SAMPLES["layers"]).axes[1].texts
+    assert len(plots.PLOTS["layers"].draw(SAMPLES["layers"]).axes) == 2
 
 
 def test_the_middle_of_a_loss_line_is_at_nought() -> None:
@@ -277,7 +313,8 @@ def test_comparison_dots_errors_and_best() -> None:
     bars = brier.collections[0].get_segments()
     np.testing.assert_allclose([bar[:, 0] for bar in bars][3], [0.091 - 0.01, 0.091 + 0.01])
     assert "over seeds" in accuracy.get_xlabel()
-    assert "over test examples" in brier.get_xlabel()
+    assert "over examples" in brier.get_xlabel()
+    assert [axes.get_title(loc="left")[-1] for axes in (accuracy, nll)] == ["↑", "↓"]
     unknown = plots.plot_comparison_of(record, "std_ratio", ax=one())
     assert all(each.get_marker() != "*" for each in unknown.get_lines())
 
@@ -286,6 +323,9 @@ def test_equally_good_methods_are_all_best() -> None:
     rows = [{"method": name, "scores": {"ece": {"mean": mean}}} for name, mean in (("a", 0.1), ("b", 0.1), ("c", 0.2))]
     axes = plots.plot_comparison_of({"rows": rows}, "ece", ax=one())
     np.testing.assert_array_equal(xy(axes.get_lines()[-1])[1], [0, 1])
+    rows[0]["scores"]["ece"]["best"] = rows[2]["scores"]["ece"]["best"] = True
+    axes = plots.plot_comparison_of({"rows": rows}, "ece", ax=one())
+    np.testing.assert_array_equal(xy(axes.get_lines()[-1])[1], [0, 2])
 
 
 def test_the_rate_range_and_its_marks() -> None:

@@ -6,6 +6,7 @@ import base64
 import functools
 import io
 import json
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -17,14 +18,16 @@ from matplotlib import pyplot
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import imread
+from matplotlib.text import Text
 
 import bayeswell as bw
 from bayeswell import plots
+from bayeswell.plots.canvas import WIDTH
 from plots.plot_samples import SAMPLES, bins, epochs, images
 
 HOSTILE = "<script>alert('x')</script> $\\frac{$ & \"]]> --> \x00\x1b _{"
 NAMES = list(plots.PLOTS)
-WITHOUT_TEXTS = {"entropy", "loss_plane", "beta_landscape", "reliability", "rate_range"}
+WITHOUT_TEXTS = {"entropy", "loss_plane", "beta_landscape", "reliability", "rate_range", "residuals"}
 """They show no text of a record."""
 
 
@@ -80,7 +83,7 @@ def test_a_svg_is_the_same_every_time(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_both_themes_colour_the_background_and_the_texts(name: str) -> None:
-    for theme in ("light", "dark"):
+    for theme in ("light", "dark", "auto"):
         figure = plots.PLOTS[name].draw(SAMPLES[name], theme)
         wanted = plots.THEMES[theme]
         assert figure.get_facecolor()[:3] == pytest.approx(to_rgb(wanted.background))
@@ -110,7 +113,7 @@ def test_the_first_colours_stand_out_from_the_background() -> None:
 
 
 def test_an_unknown_theme_is_refused() -> None:
-    with pytest.raises(bw.SettingError, match=r"theme = 'drak'; did you mean 'dark'\? allowed: dark, light"):
+    with pytest.raises(bw.SettingError, match=r"theme = 'drak'; did you mean 'dark'\? allowed: auto, dark, light"):
         plots.plot_rate_range(SAMPLES["rate_range"], theme="drak")  # type: ignore[arg-type]
     with pytest.raises(bw.SettingError, match="theme = 'drak'"):
         plots.PLOTS["snr"].draw(SAMPLES["snr"], "drak")  # type: ignore[arg-type]
@@ -191,7 +194,7 @@ def test_a_png_is_a_data_address_of_the_figure() -> None:
     head, _, data = uri.partition(",")
     assert head == "data:image/png;base64"
     width, height = figure.get_size_inches()
-    assert imread(io.BytesIO(base64.b64decode(data))).shape[:2] == (int(height * 50), int(width * 50))
+    assert imread(io.BytesIO(base64.b64decode(data))).shape[:2] == (int(height * 50 + 1e-6), int(width * 50 + 1e-6))
     assert uri == plots.figure_to_png_data_uri(figure, dpi=50)
 
 
@@ -218,6 +221,9 @@ def test_a_png_is_a_data_address_of_the_figure() -> None:
         ("regression_band", ["epistemic std 0.05 to 0.425", "aleatoric std 0.2"]),
         ("examples", ["most certain: 3 with 0.943, true class 3, entropy 0.345", "noise"]),
         ("comparison", ["8 methods", "accuracy: best hwa with 0.978 ± 0.0032", "nll: best hwa with 0.136"]),
+        ("interval_coverage", ["map: 0.308 at 0.5, 0.836 at 0.9", "bbb: 0.536 at 0.5"]),
+        ("quantile_calibration", ["map: 0.0398 at 0.1, 0.379 at 0.5, 0.863 at 0.9"]),
+        ("residuals", ["150 residuals", "% beyond 1.96 either way (5 % expected)"]),
         ("rate_range", ["1e-05 to 1", "0.503 at 0.0303", "suggested rate 0.0031", "broke at 0.83"]),
     ],
 )  # fmt: skip
@@ -238,7 +244,7 @@ def test_many_runs_fit_and_alternative_texts_stay_short() -> None:
     assert len(plots.figure_to_svg(figure)) < 250_000
     many.draw_without_rendering()  # a layout that collapses is a warning, and a warning an error here
     for axes in many.axes:
-        assert axes.get_window_extent().height > 0.4 * many.bbox.height
+        assert axes.get_window_extent().height > 0.35 * many.bbox.height
 
 
 def test_drawing_leaves_no_figure_in_pyplot_and_no_setting_changed() -> None:
@@ -276,3 +282,45 @@ def test_matplotlib_is_imported_by_drawing_alone_and_missed_in_one_line() -> Non
         found.stdout.splitlines()
         == ["a plot needs the extra 'lab' (matplotlib is not installed): pip install 'bayeswell[lab]'"] * 3
     )
+
+
+def test_a_figure_of_the_theme_auto_takes_the_colours_of_its_page() -> None:
+    """Every colour of the theme is a variable; what is drawn in plain black or white, as on a heat map, stays so."""
+    for name in ("comparison", "loss_plane", "momentum_landscape"):
+        svg = plots.figure_to_svg(unarranged(plots.PLOTS[name].draw(SAMPLES[name], "auto")))
+        auto = plots.THEMES["auto"]
+        for colour in (auto.background, auto.ink, auto.muted, auto.grid, *auto.palette):
+            assert colour.lower() not in svg
+        assert "fill: var(--plot-background, #ffffff)" in svg
+        assert "var(--plot-ink, #1f2328)" in svg
+        plain = plots.figure_to_svg(unarranged(plots.PLOTS[name].draw(SAMPLES[name], "light")))
+        assert "var(" not in plain
+        # With the light theme's colours in their places it is the light figure.
+        assert re.sub(r"var\([^,]+, (#[0-9a-f]{6})\)", r"\1", svg).count("#ffffff") >= plain.count("#ffffff")
+    assert "stroke: #ffffff" in svg
+    assert "--plot-ink: #e8eaed;" in plots.style_variables("dark")
+    assert plots.style_variables("dark").count("--plot-") == plots.style_variables("light").count("--plot-") == 11
+
+
+def test_a_label_that_looks_like_a_colour_is_not_changed() -> None:
+    label = "fill: #fffffe"
+    svg = plots.figure_to_svg(plots.PLOTS["step_times"].draw({label: {"seconds": 0.1}}, "auto"))
+    assert label in [part.text for part in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_at_the_width_of_a_phone_every_text_can_be_read_and_none_is_cut(name: str) -> None:
+    """Shown 340 pixels wide, letters are 9 pixels high; texts stay within the figure."""
+    figure = plots.PLOTS[name].draw(SAMPLES[name])
+    figure.draw_without_rendering()
+    assert figure.get_figwidth() == pytest.approx(WIDTH)
+    whole, inside = figure.bbox, figure.bbox.padded(1)
+    for text in figure.findobj(Text):
+        box = text.get_window_extent()
+        if not text.get_visible() or not text.get_text().strip() or not box.overlaps(whole):
+            continue
+        assert text.get_fontsize() * 340 / (72 * WIDTH) >= 9, text.get_text()
+        ticks = [tick for axes in figure.axes for tick in (*axes.get_xticklabels(), *axes.get_yticklabels())]
+        if text not in ticks:  # those beyond the limits of an axis are not drawn
+            assert inside.x0 <= box.x0 <= box.x1 <= inside.x1, text.get_text()
+            assert inside.y0 <= box.y0 <= box.y1 <= inside.y1, text.get_text()

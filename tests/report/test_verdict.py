@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from bayeswell.report.differences import difference
+from bayeswell.report.differences import difference, student_quantile
 from bayeswell.report.reading import RunRecord
 from bayeswell.report.summary import tables_of
 from bayeswell.report.verdict import Verdict, verdict_of
+from report.planted import run
 
 BASE = [0.1, 0.3, 0.2, 0.4]
-
-
-def run(
-    label: str,
-    values: Mapping[str, float],
-    *,
-    examples: Mapping[str, Sequence[float]] | None = None,
-    passes: float = 100.0,
-    seed: int = 0,
-    errors: Mapping[str, float] | None = None,
-    records: Mapping[str, Any] | None = None,
-    data: str = "abc",
-) -> RunRecord:
-    experiment = {"method": {"name": label}, "data": {"name": "digits"}, "seed": seed}
-    config = {"problem": {"experiment": experiment, "data_sha256": data}, "seed": seed}
-    test = {"values": dict(values), "standard_errors_over_examples": dict(errors or {})}
-    inspection = {"by_example": {name: list(parts) for name, parts in (examples or {}).items()}}
-    inspection["records"] = dict(records or {})
-    return RunRecord(
-        Path(f"runs/{label}-{seed}"), label, config, [], {"test": test, "cost": {"total": passes}}, inspection
-    )
 
 
 def judged(*runs: RunRecord) -> Verdict:
@@ -77,6 +56,44 @@ def test_without_examples_or_on_other_data_nothing_is_paired() -> None:
     assert short.over == "test examples, not in pairs", "three examples are not four"
     (table,) = tables_of([MAP, run("a", {"nll": 0.23}, examples=shifted([0, 0, 0, 0]), data="other")])
     assert difference(table.rows[1], table.rows[0], "nll") is None
+
+
+def test_of_few_seeds_little_is_known() -> None:
+    """Two seeds: t of one degree of freedom is beyond 12.7 in one of twenty; -0.2 with an error of 0.1 is nothing."""
+    runs = [run("map", {"nll": 1.0}), run("map", {"nll": 2.0}, seed=1),
+            run("a", {"nll": 0.9}), run("a", {"nll": 1.7}, seed=1)]  # fmt: skip
+    (table,) = tables_of(runs)
+    found = difference(table.rows[1], table.rows[0], "nll")
+    assert found is not None
+    assert found.limit() == pytest.approx(12.7062, rel=1e-4)
+    assert not found.told
+
+
+@pytest.mark.parametrize(
+    ("tail", "freedom", "value"), [(0.05, 2, 4.30265), (0.05, 7.5, 2.33306), (0.01, 30, 2.74999), (0.05, 1e6, 1.95996)]
+)
+def test_quantiles_of_student(tail: float, freedom: float, value: float) -> None:
+    """Tables; that of 7.5 degrees by numerical integration of the density."""
+    assert student_quantile(tail, freedom) == pytest.approx(value, rel=1e-4)
+
+
+def test_seeds_and_examples_both_count() -> None:
+    """Seeds: -0.1 and -0.3, error 0.1. Examples: mean differences over seeds -0.1, -0.3, -0.1, -0.3, error 0.1/sqrt(3).
+
+    Degrees of freedom: (0.01 + 0.01/3)^2 / (1e-4 / 1 + (1e-4 / 9) / 3).
+    """
+    first, second = [-0.0, -0.2, -0.0, -0.2], [-0.2, -0.4, -0.2, -0.4]
+    runs = [run("map", {"nll": 0.25}, examples={"nll": BASE}),
+            run("map", {"nll": 0.25}, examples={"nll": BASE}, seed=1),
+            run("a", {"nll": 0.15}, examples=shifted(first)),
+            run("a", {"nll": -0.05}, examples=shifted(second), seed=1)]  # fmt: skip
+    (table,) = tables_of(runs)
+    found = difference(table.rows[1], table.rows[0], "nll")
+    assert found is not None
+    assert found.value == pytest.approx(-0.2)
+    assert found.error == pytest.approx(math.sqrt(0.01 + 0.01 / 3))
+    assert found.freedom == pytest.approx((0.01 + 0.01 / 3) ** 2 / (1e-4 + 1e-4 / 27))
+    assert found.over == "the same test examples and 2 seeds"
 
 
 def test_several_seeds_are_paired_by_seed() -> None:
@@ -166,6 +183,8 @@ def test_the_gap_is_told() -> None:
     assert "its band does not widen (epistemic std 0.9 times that" in judged(control, flat).lines[0]
 
 
-def test_no_words_without_a_control_or_beside_it() -> None:
-    assert verdict_of(tables_of([run("a", {"nll": 1.0}), run("b", {"nll": 2.0})])[0]) is None
+def test_without_a_control_there_is_an_opening_and_advice_alone() -> None:
+    found = verdict_of(tables_of([run("a", {"nll": 1.0}), run("b", {"nll": 2.0})])[0])
+    assert found is not None
+    assert (found.control, found.lines, found.closing) == ("", [], "")
     assert verdict_of(tables_of([MAP])[0]) is None

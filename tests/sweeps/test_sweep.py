@@ -312,6 +312,24 @@ def test_a_database_elsewhere_serves_one_sweep_by_one_name(tmp_path: Path, monke
     second = sweep(tmp_path / "c", storage="sqlite:////${PLACE}/all.db", name="second", trials=2)
     assert settings_of(first) == settings_of(second)
     assert "${PLACE}" in (tmp_path / "c" / "sweep.json").read_text()
+    monkeypatch.delenv("PLACE")
+    with pytest.raises(SettingError, match="storage: PLACE is not in the environment") as caught:
+        sweep_result(tmp_path / "c")
+    assert "all.db" not in str(caught.value)  # an address may hold a password
+
+
+def test_an_address_is_no_template(tmp_path: Path) -> None:
+    """Optuna fills in what stands in braces; a password may have some."""
+    place = tmp_path / "{odd}"
+    place.mkdir()
+    sweep(tmp_path / "s", storage=f"sqlite:///{place}/all.db", name="first", trials=2)
+    assert (place / "all.db").exists()
+
+
+def test_a_name_that_is_missing_is_told_before_a_folder_is_made(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="NOT_THERE is not in the environment"):
+        sweep(tmp_path / "s", storage="postgresql://me:${NOT_THERE}@host/all")
+    assert not (tmp_path / "s").exists()
 
 
 def test_a_password_is_not_shown(tmp_path: Path) -> None:

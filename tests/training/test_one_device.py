@@ -49,7 +49,7 @@ def test_a_fit_on_one_device_imports_neither_fabric_nor_scikit_learn() -> None:
 @pytest.mark.parametrize("method", ["bbb", "sghmc", "swag", "f-ivon"])
 def test_the_same_bits_as_with_fabric(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = fitted(method)
-    monkeypatch.setattr(engines, "can_do_without_fabric", lambda devices: False)
+    monkeypatch.setattr(engines, "can_do_without_fabric", lambda *asked: False)
     with_fabric = fitted(method)
     inputs = data()[0]
     ours, theirs = (result.predict(inputs, draws=5, seed=1).probabilities for result in (alone, with_fabric))
@@ -59,13 +59,12 @@ def test_the_same_bits_as_with_fabric(method: str, monkeypatch: pytest.MonkeyPat
 
 def test_when_fabric_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LT_CLI_USED", raising=False)
-    assert can_do_without_fabric(engines.Devices())
-    assert can_do_without_fabric(engines.Devices("cpu"))
-    assert not can_do_without_fabric(engines.Devices("cpu", 2))
-    assert not can_do_without_fabric(engines.Devices("cpu", 1, "ddp"))
-    assert not can_do_without_fabric(engines.Devices("cpu", precision="bf16-mixed"))
+    assert can_do_without_fabric(1, "auto", "32")
+    assert not can_do_without_fabric(2, "auto", "32")
+    assert not can_do_without_fabric(1, "ddp", "32")
+    assert not can_do_without_fabric(1, "auto", "bf16-mixed")
     monkeypatch.setenv("LT_CLI_USED", "1")  # `fabric run` decides the number of devices
-    assert not can_do_without_fabric(engines.Devices())
+    assert not can_do_without_fabric(1, "auto", "32")
 
 
 @pytest.mark.parametrize("accelerator", ["cuda", "mps"])
@@ -83,3 +82,12 @@ def test_tensors_are_moved_wherever_they_lie() -> None:
     moved = place.to_device({"a": [torch.ones(2), "text"], "b": (torch.ones(3),)})
     assert moved["a"][0].device.type == moved["b"][0].device.type == "meta"
     assert moved["a"][1] == "text"
+
+
+def test_processes_of_torchrun_that_each_train_alone_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    engines.Engine(engines.Devices("cpu"))  # one process: nothing to say, and a warning would fail the test
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.warns(bw.BayeswellWarning, match="torchrun has started 4 processes: each trains .* devices=4"):
+        engines.Engine(engines.Devices("cpu"))

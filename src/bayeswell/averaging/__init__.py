@@ -20,6 +20,7 @@ from .timetable import plan
 AVERAGING: Registry[CollectorPart] = Registry(
     "collector", SWA, EMA, SWAGDiagonal, SWAG, HWA, Bank, CycleEnds, requires=("build",), protocol=CollectorPart
 )
+"""Collectors by name: what watches the path of training and ends it with a posterior."""
 
 __all__ = [
     "AVERAGING",

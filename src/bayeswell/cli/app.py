@@ -28,6 +28,7 @@ from .parts import parts
 from .report import report
 from .screen import one_line
 from .streams import use_lasting_streams
+from .study import study
 from .sweep import sweep
 from .train import resume, train
 from .verify import verify
@@ -51,7 +52,8 @@ app = typer.Typer(
 )
 # A new command has its place here, which is its place in the help.
 COMMANDS = (
-    train, resume, evaluate, predict, fidelity, compare, report, sweep, lr_range, methods, parts, models, data, verify,
+    train, resume, evaluate, predict, fidelity, compare, report, sweep, study, lr_range, methods, parts, models, data,
+    verify,
 )  # fmt: skip
 for one in COMMANDS:
     app.command(one.name, help=one.help, epilog="\n".join(one.examples))(one.function)

@@ -17,11 +17,12 @@ from .report import WriteReport, make_page
 from .screen import one_line, show_json
 
 if TYPE_CHECKING:
+    from ..experiments import Experiment
     from ..experiments.given import Given
 
 HELP = """Train several methods on one problem, each with several seeds, and show one table.
 
-Every run has its folder OUT/METHOD-seedN: runs that are finished are not run again, those that were stopped go on. The
+Every run has its folder OUT/LABEL-seedN: runs that are finished are not run again, those that were stopped go on. The
 table, with both standard errors, is also in OUT/comparison.json, and all there is to see in OUT/report.html. With map
 among the methods it ends by saying in words what the others gained over it, and at what price. With --workers several
 runs are trained at a time, each as it would be alone (give each one thread: --threads 1)."""
@@ -30,6 +31,7 @@ EXAMPLES = (
     "  bayeswell compare --methods map,bbb,swag --data digits --ood noise --epochs 40 --seeds 3 --out runs/digits",
     "  bayeswell compare --methods map,bbb -d table.csv -n net.py:Net --folds 5 --workers 2 --threads 1 -o runs/own",
     "  bayeswell compare --methods bbb,sgld -d wine --set temperature=1 --set sgld:lr=0.05 --out runs/wine",
+    '  bayeswell compare --methods "slow=bbb:lr=0.001,fast=bbb:lr=0.01:temperature=1" -d digits --out runs/rates',
 )
 EXTRA = ("methods", "seeds", "folds")
 """What a settings file may say of a comparison, besides what is said of an experiment."""
@@ -45,15 +47,20 @@ def compare(
     methods: Annotated[
         str | None,
         typer.Option(
-            "--methods", "-m", metavar="A,B,C", help="Which methods.", show_default=False, rich_help_panel=WHAT
+            "--methods",
+            "-m",
+            metavar="A,B,C",
+            help="Which methods; one several times by labels: slow=bbb:lr=0.001.",
+            show_default=False,
+            rich_help_panel=WHAT,
         ),
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
-            metavar="[METHOD:]KEY=VALUE",
-            help="A setting of every method, or of one.",
+            metavar="[LABEL:]KEY=VALUE",
+            help="A setting of every method, or of one (its label is its name, unless you gave it another).",
             show_default=False,
             rich_help_panel=WHAT,
         ),
@@ -88,12 +95,10 @@ def compare(
 
     given, own = with_code(given)
     _, others = experiment_from(given, EXTRA)
-    names = _names(methods, others)
+    chosen = _methods(methods, others)
     count = _seeds(seeds, others)
-    experiments = {
-        name: experiment_from({**given, "method": name, "method_set": pairs}, EXTRA)[0]
-        for name, pairs in _settings_of(names, settings or []).items()
-    }
+    pairs = _settings_of(list(chosen), settings or [])
+    experiments = {label: _experiment(given, method, pairs[label]) for label, method in chosen.items()}
     use_threads(threads)
     folds = folds if folds is not None else others.get("folds")
     record = compared(
@@ -121,18 +126,53 @@ def _report(out: Path, quiet: bool, json: bool, own: Given) -> None:
     typer.echo(f"the page is {page}", err=json)
 
 
-def _names(methods: str | None, others: Mapping[str, Any]) -> list[str]:
+def _methods(said: str | None, others: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """A table for each label: ``map``, ``fast=bbb``, ``fast=bbb:lr=0.01:temperature=1``; in a file also tables.
+
+    ``methods = ["map", "fast=bbb:lr=0.01"]``, or ``[methods.fast]`` with ``name = "bbb"`` and its settings.
+    """
+    from ..experiments.config_parsing import as_choice
     from ..methods import find_method
 
-    given = methods.split(",") if methods is not None else others.get("methods")
-    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+    given = said.split(",") if said is not None else others.get("methods")
+    if isinstance(given, Mapping):
+        found = [(label, as_choice(f"methods.{label}", table)) for label, table in given.items()]
+    elif isinstance(given, list) and all(isinstance(one, str) for one in given):
+        found = [_labelled(one.strip()) for one in given if one.strip()]
+    else:
         raise SettingError("which methods? --methods map,bbb,swag (`bayeswell methods` lists them)")
-    names = [name.strip() for name in given if name.strip()]
-    for name in names:
-        find_method(name)
-    if not names or len(set(names)) < len(names):
-        raise SettingError(f"--methods {','.join(names)}: each method once, and at least one")
-    return names
+    for _, table in found:
+        find_method(table["name"])
+    labels = [label for label, _ in found]
+    if not labels or len(set(labels)) < len(labels):
+        raise SettingError(
+            f"--methods {','.join(labels)}: at least one, and each method once, or with a label of its own: again=bbb"
+        )
+    return dict(found)
+
+
+def _labelled(text: str) -> tuple[str, dict[str, Any]]:
+    """``LABEL=METHOD:KEY=VALUE:KEY=VALUE``, of which the method alone is needed."""
+    from ..experiments import parse_settings
+
+    head, *pairs = text.split(":")
+    label, sign, method = head.partition("=")
+    if not label.strip() or (sign and not method.strip()):
+        raise SettingError(f"--methods {text}: write METHOD, LABEL=METHOD, or LABEL=METHOD:KEY=VALUE")
+    if pairs and not sign:
+        raise SettingError(f"--methods {text}: give it a label: LABEL={text} (or --set {text})")
+    return label.strip(), {"name": (method if sign else label).strip(), **parse_settings(pairs, "--methods")}
+
+
+def _experiment(given: Mapping[str, Any], method: Mapping[str, Any], pairs: Sequence[str]) -> Experiment:
+    """What is said of all methods, then of this one where it is named, then by --set."""
+    from ..experiments import parse_settings
+    from ..experiments.config_parsing import lr_to_stepper
+
+    found = experiment_from({**given, "method": method["name"]}, EXTRA)[0]
+    for own in (dict(method), parse_settings(pairs, "--set")):
+        found = found.changed({"method": lr_to_stepper(own)}) if own else found
+    return found
 
 
 def _seeds(seeds: int | None, others: Mapping[str, Any]) -> int:

@@ -98,7 +98,8 @@ def show_scores(record: Mapping[str, Any], title: str) -> None:
             if name in scores["values"]:
                 error = "" if errors[name] is None else f"{errors[name]:.4f}"
                 table.add_row(heading, f"{scores['values'][name]:.4f}", error)
-    for name, value in (record.get("validation") or {}).items():  # all that a run of `fit` has been measured on
+    held_out = record.get("validation") if record.get("test") is None else None
+    for name, value in (held_out or {}).items():  # all that a run of `fit` has been measured on
         table.add_row(f"validation {dict(SCORES).get(name, name)}", f"{value:.4f}", "")
     if table.row_count:
         show(table, title)

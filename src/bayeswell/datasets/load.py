@@ -33,6 +33,7 @@ DATASETS: Registry[DataPart] = Registry(
     *(Csv, Npz, Images),
     *(Noise, Corrupted),
 )
+"""Data sets by name; ``load_data`` takes them, and files of your own."""
 VALIDATION_RULES = ("last", "seed")
 
 Choice = str | Mapping[str, Any] | DataPart

@@ -11,5 +11,6 @@ DIVERGENCES: Registry[Divergence] = Registry(
     requires=("__call__",),
     protocol=Divergence,
 )
+"""Divergences by name: how KL(q || p) is got."""
 
 __all__ = ["DIVERGENCES", "Analytic", "MonteCarlo", "PathDerivative", "ScoreFunction"]

@@ -13,5 +13,6 @@ ESTIMATORS: Registry[Estimator] = Registry(
     requires=("expected_nll",),
     protocol=Estimator,
 )
+"""Estimators by name: how the expected negative log-likelihood is got."""
 
 __all__ = ["ESTIMATORS", "Flipout", "LocalReparameterization", "VariationalLaplace", "WeightSampling"]

@@ -74,8 +74,8 @@ def compare(
             if finished_result(task.place, task.experiment) is None:
                 unfinished.setdefault(label, task.experiment)
     dry_run(unfinished, given)
-    tell = told or (lambda name, state: None)
-    outcomes = _train_all(plan, tell, workers, given, progress=progress, **options)
+    tasks = [task for runs in plan.values() for task in runs.values()]
+    outcomes = train_all(tasks, told, workers, given, progress=progress, **options)
     record: dict[str, Any] = {
         "format": _FORMAT,
         "seeds": list(seeds),
@@ -106,33 +106,48 @@ def _planned(
     return plan
 
 
-def _train_all(plan: Plan, tell: Told, workers: int, given: Given, **options: Any) -> dict[Path, Outcome]:
-    """What came out of each run, by its folder."""
+def train_all(
+    tasks: Sequence[Task],
+    told: Told | None = None,
+    workers: int = 1,
+    given: Given = NOTHING,
+    *,
+    ended: Callable[[Task, Outcome], None] | None = None,
+    **options: Any,
+) -> dict[Path, Outcome]:
+    """What came out of each run, by its folder; ``ended`` hears of each as it is known, finished ones first."""
+    tell = told or (lambda name, state: None)
     outcomes: dict[Path, Outcome] = {}
     waiting: list[Task] = []
-    for task in (task for runs in plan.values() for task in runs.values()):
+
+    def keep(task: Task, outcome: Outcome) -> None:
+        outcomes[task.place] = outcome
+        if ended is not None:
+            ended(task, outcome)
+
+    for task in tasks:
         done = finished_result(task.place, task.experiment)
         if done:
-            outcomes[task.place] = Outcome(done)
+            keep(task, Outcome(done))
             tell(task.place.name, "finished")
         else:
             waiting.append(task)
 
-    def ended(task: Task, outcome: Outcome) -> None:
-        outcomes[task.place] = outcome
+    def trained(task: Task, outcome: Outcome) -> None:
+        keep(task, outcome)
         if outcome.result is None:
             tell(task.place.name, f"failed: {outcome.error}")
         elif workers > 1:
             tell(task.place.name, f"done ({outcome.result['time']['train_seconds']:.1f} s)")
 
     if workers > 1 and len(waiting) > 1:
-        train_side_by_side(waiting, min(workers, len(waiting)), given, tell, ended, **{**options, "progress": False})
+        train_side_by_side(waiting, min(workers, len(waiting)), given, tell, trained, **{**options, "progress": False})
     else:
         for task in waiting:
             tell(task.place.name, "resumed" if task.place.exists() else "begun")
-            ended(task, attempt(task, given, **options))
+            trained(task, attempt(task, given, **options))
     refused = [outcome for outcome in outcomes.values() if outcome.refused]
-    if len(refused) == len(outcomes):  # every run, before its first step: what was asked for is at fault
+    if refused and len(refused) == len(outcomes):  # every run, before its first step: what was asked for is at fault
         raise refused[0].cause or SettingError(refused[0].error)
     return outcomes
 

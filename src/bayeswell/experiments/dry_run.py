@@ -1,4 +1,4 @@
-"""Experiments put together without training: what cannot work is found before anything else has cost an hour."""
+"""Experiments put together without training, or with one step: what cannot work is found before it has cost an hour."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import copy
 import json
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 
 from ..errors import BayeswellError
 from ..methods import assemble
 from ..random import make_generator
-from ..training import batch_count
+from ..training import Callback, Run, batch_count
 from .experiment import Experiment
 from .given import NOTHING, Given
 from .problem import Problem, load_problem
+from .running import run
 
 
 def dry_run(experiments: Mapping[str, Experiment], given: Given = NOTHING) -> None:
@@ -45,3 +47,23 @@ def _assemble(experiment: Experiment, problem: Problem) -> None:
             batches=batch_count(examples, experiment.batch_size_of(examples)), epochs=experiment.epochs,
             where=experiment.where, generator=make_generator(0),
         )  # fmt: skip
+
+
+class _OneStepTaken(Exception):
+    """All that was to be shown."""
+
+
+class _OneStep(Callback):
+    def after_step(self, run: Run) -> None:
+        raise _OneStepTaken
+
+
+def take_one_step(experiment: Experiment, folder: Path) -> bool:
+    """Whether there is anything to train; one step of it is taken, in a folder that is then of no more use."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            run(experiment, folder, loggers=[_OneStep()], progress=False)
+        except _OneStepTaken:
+            return True
+    return False

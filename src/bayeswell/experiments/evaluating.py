@@ -43,11 +43,13 @@ def scores_of(
     """``test`` scores and, with inputs from outside the distribution, ``ood`` scores: part of a result.
 
     ``draws`` are those that were used: an ensemble of 3 has 3, whatever was asked for; ``prediction`` says how.
+    ``expected_nll`` is the mean NLL of single draws on the test part.
     """
     _require_fitting(predictor.predict(data.test[0][:1], draws=1, prediction=prediction), data)
     evaluation = evaluation_of(predictor, data, draws=draws, seed=seed, prediction=prediction)
     scores: dict[str, Any] = {
-        "test": as_json(evaluation), "ood": None, "draws": evaluation.draws, "prediction": evaluation.prediction
+        "test": as_json(evaluation), "ood": None, "draws": evaluation.draws, "prediction": evaluation.prediction,
+        "expected_nll": None if evaluation.expected_nll is None else float(evaluation.expected_nll),
     }  # fmt: skip
     if ood_inputs is not None:
         found = evaluation.found

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 from ..errors import FileError, SettingError
 from ..persistence import read_document
-from ..training.run_folder import CONFIG
+from ..training.run_folder import CONFIG, RunFolder
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=@-]{0,119}")
 
@@ -46,3 +47,8 @@ def run_config(path: str | os.PathLike[str]) -> dict[str, object]:
     if not (folder / CONFIG).exists():
         raise FileError(f"{str(folder)!r} holds no run: there is no {CONFIG} in it")
     return read_document(folder / CONFIG)
+
+
+def epochs_of(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """The epochs of the run in a folder, as its log has them."""
+    return RunFolder(path_of(path)).epochs()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..errors import BayeswellError, DivergenceError, SettingError
@@ -21,7 +22,7 @@ from .given import NOTHING, Given
 from .loggers import Watchers
 from .paths import path_of
 from .problem import Problem, load_problem, training_data
-from .run_records import Traces
+from .run_records import AverageTrace, Traces
 
 _PARTS = frozenset({"format", "test", "cost", "chains", "time"})
 AnyPath = str | os.PathLike[str]
@@ -66,6 +67,8 @@ def run(
     bar = [ProgressBar(label)] if wants_progress(progress) else []
     watchers = Watchers([*loggers, *bar])
     traces = Traces(experiment.epochs * _batches(experiment, problem)) if experiment.diagnose else None
+    averages = AverageTrace(*(problem.data.validation or problem.data.test)) if experiment.diagnose else None
+    onlookers = [*(traces.callbacks if traces else ()), *([averages] if averages else ())]
     data, augment = training_data(experiment, problem.data, given)
     began = time.perf_counter()
     try:
@@ -74,7 +77,7 @@ def run(
             epochs=experiment.epochs, batch_size=experiment.batch_size, seed=experiment.seed, where=experiment.where,
             validation=problem.data.validation, early_stopping=experiment.keep_best, augment=augment,
             accumulate=experiment.accumulate, devices=experiment.devices_part, folder=run_folder,
-            callbacks=[watchers, *([] if traces is None else traces.callbacks)], progress=False,
+            callbacks=[watchers, *onlookers], progress=False,
             calibrate=experiment.calibrate,
         )  # fmt: skip
     except Interrupted:
@@ -94,6 +97,8 @@ def run(
     try:
         if traces is not None:
             traces.write(folder)
+        if averages is not None:
+            averages.write(folder)
         return _finish(experiment, problem, result, run_folder, seconds, watchers.steps)
     except (BayeswellError, OSError) as error:
         raise RunFailed(f"{error}; the run is trained, and `resume` finishes it") from error
@@ -142,14 +147,33 @@ def _finish(
     began = time.perf_counter()
     predictor = Predictor(result.model, result.likelihood, calibration=result.calibration)
     scores = scores_of(predictor, problem.data, problem.ood_inputs, draws=experiment.draws)
+    bound = _bound(result, scores["expected_nll"])
+    held_out = problem.data.validation
+    if held_out is not None:  # the final model's, by which settings are chosen; the epochs' are in the log
+        as_test = replace(problem.data, test=held_out)
+        scores["validation"] = scores_of(predictor, as_test, None, draws=experiment.draws)["test"]["values"]
     record = result_record(
         result, batches=_batches(experiment, problem), seconds=seconds, timed_steps=steps,
         data=problem.data.name, model=problem.model["name"], parameters=problem.parameters,
-        examples={"train": _examples(experiment, problem), "test": len(problem.data.test[1])}, **scores,
+        examples={"train": _examples(experiment, problem), "test": len(problem.data.test[1])}, bound=bound, **scores,
     )  # fmt: skip
     record["time"]["evaluate_seconds"] = time.perf_counter() - began
     folder.write_result(record)
     return record
+
+
+def _bound(result: Result, expected_nll: float | None) -> dict[str, float] | None:
+    """-ELBO per datum on the test set, E_q[nll] + T KL / N with N the training examples; None of what has no bound."""
+    elbo = result.elbo
+    if elbo is None or elbo.kind != "elbo" or expected_nll is None:
+        return None
+    per_example = elbo.kl / elbo.dataset_size
+    return {
+        "expected_nll": expected_nll,
+        "kl_per_example": per_example,
+        "minus_elbo": expected_nll + per_example,
+        "minus_elbo_tempered": expected_nll + elbo.temperature * per_example,
+    }
 
 
 def _examples(experiment: Experiment, problem: Problem) -> int:

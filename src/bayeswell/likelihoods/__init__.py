@@ -18,6 +18,7 @@ LIKELIHOODS: Registry[LikelihoodPart] = Registry(
     "likelihood", Categorical, Bernoulli, Gaussian, StudentT, Poisson, NegativeBinomial, NextToken,
     requires=("nll",), adapt=adapt,
 )  # fmt: skip
+"""Likelihoods by name: p(y given f)."""
 
 __all__ = [
     "LIKELIHOODS",

@@ -111,6 +111,7 @@ _TABLE = (
 )  # fmt: skip
 
 METHODS: dict[str, Method] = {method.name: method for method in _TABLE}
+"""Named methods; ``find_method`` knows their sharpness-aware forms, ``f-`` before a name, too."""
 
 _FLAT = "f-"
 _GEOMETRY = "-geometry"

@@ -16,6 +16,7 @@ from ..priors import FlatPrior
 from ..types import Prior
 
 AUTO = "auto"
+"""As a temperature: the fit finds it, see ``Tempering``."""
 COLD_START = 1e-3
 SHARE = 0.1
 PRIOR_WEIGHT = 0.1

@@ -19,6 +19,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh,
     "sigmoid": nn.Sigmoid,
 }
+"""Activation functions by name."""
 STEMS = ("small", "large")
 """One 3x3 convolution that keeps the size (CIFAR), or 7x7 and pooling that divide it by 4 (ImageNet)."""
 

@@ -21,6 +21,7 @@ MODELS: Registry[ModelPart] = Registry(
     "model", MLP, SmallMLP, CNN, LeNet5, LeNetWide, LeNetHWA, VGG, ResNet10, ResNet18, ResNetTFP, PreactResNet18,
     PreResNet164, WideResNet, DenseNet161, ResNet152, LSTM,
 )  # fmt: skip
+"""Networks by name, with the sizes of the papers."""
 
 BUILT_FROM = "built_from"
 """The attribute of a network that says how to build it again."""

@@ -27,6 +27,7 @@ OPTIMIZERS: Registry[Stepper] = Registry(
     protocol=Stepper,
     adapt=optimizer_part,
 )
+"""Optimizers by name; any class of ``torch.optim`` is taken too."""
 
 __all__ = [
     "IVON",

@@ -13,7 +13,9 @@ from ..errors import SettingError, nearest, require_count, require_positive
 from ..types import Posterior
 
 MEANS = "means"
+"""The group of parameters that are no stds, the means first of all."""
 STDS = "stds"
+"""The group of parameters that decide the stds of a posterior."""
 NOISE = "noise"
 
 

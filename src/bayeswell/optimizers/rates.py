@@ -150,3 +150,4 @@ def _half_cosine(position: float, low: float) -> float:
 RATES: Registry[Rate] = Registry(
     "rate", Constant, StepDecay, Cosine, Cyclic, WarmUp, requires=("factor",), protocol=Rate, adapt=rate_part
 )
+"""Rates by name: a factor on the learning rate of a step."""

@@ -6,12 +6,13 @@ from .examples import plot_examples
 from .exporting import figure_to_png_data_uri, figure_to_svg
 from .grids import plot_beta_landscape, plot_momentum_landscape
 from .landscapes import plot_loss_line, plot_loss_plane, plot_sharpness
+from .quantiles import plot_interval_coverage, plot_quantile_calibration, plot_residuals
 from .rate_range import plot_rate_range
 from .registry import PLOTS, Plot
 from .regression import plot_regression_band
 from .signal_to_noise import plot_snr
 from .stds import heat_map_record, plot_layers, plot_spectra, plot_std_heat_maps, plot_std_paths
-from .theme import THEMES, Theme
+from .theme import THEMES, Theme, style_variables
 from .training import plot_learning_rates, plot_training_curve, plot_training_curves
 from .uncertainty import plot_entropy, plot_ood_scores, plot_risk_coverage
 
@@ -31,15 +32,18 @@ __all__ = [
     "plot_comparison_of",
     "plot_entropy",
     "plot_examples",
+    "plot_interval_coverage",
     "plot_layers",
     "plot_learning_rates",
     "plot_loss_line",
     "plot_loss_plane",
     "plot_momentum_landscape",
     "plot_ood_scores",
+    "plot_quantile_calibration",
     "plot_rate_range",
     "plot_regression_band",
     "plot_reliability",
+    "plot_residuals",
     "plot_risk_coverage",
     "plot_sharpness",
     "plot_snr",
@@ -49,4 +53,5 @@ __all__ = [
     "plot_step_times",
     "plot_training_curve",
     "plot_training_curves",
+    "style_variables",
 ]

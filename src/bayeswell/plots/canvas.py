@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,11 +29,14 @@ Entries = Sequence[tuple[Any, str]]
 
 OUTSIDE_PYPLOT: Any = object()
 """In the place of axes or a figure: a new figure that needs no display and is gone when nobody holds it."""
-SINGLE: Size = (6.0, 3.7)
-_MOST_INSIDE = 5
+WIDTH = 4.6
+"""Inches of every figure. Shown 340 pixels wide, as on a phone, the smallest text is 9 pixels high; panels of one
+figure stand below one another, and a wide page sets figures beside one another."""
+SINGLE: Size = (WIDTH, 3.0)
+_MOST_INSIDE = 3
 _LEGEND_LINE = 0.19
-BELOW: Mapping[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0.0, -0.16), "ncols": 2}
-"""Where a legend stands under its axes: two columns, of 28 letters each at most."""
+_LETTER, _HANDLE, _BESIDE = 5.4, 36.0, 56.0
+"""Points: a letter of a legend, its handle with the room around it, and what stands at the left of axes."""
 
 _LONGEST = 36
 # What XML 1.0 has no way to write, and breaks of line: a file with them cannot be read.
@@ -56,14 +60,22 @@ def _new_figure(given: Any, size: Size) -> Figure:
     return make(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.08))
 
 
-def with_legend(size: Size, entries: int, columns: int = 2) -> Size:
-    """A size with room for a legend of so many entries below the axes, if it will stand there."""
-    return (size[0], size[1] + _LEGEND_LINE * -(-entries // columns)) if entries > _MOST_INSIDE else size
+def columns_for(labels: Sequence[str], width: float = WIDTH * 72) -> int:
+    """How many texts of a legend fit beside one another in so many points."""
+    longest = max((min(len(label), _LONGEST) for label in labels), default=0)
+    return int(min(4, max(1, width // (_LETTER * longest + _HANDLE)), max(1, len(labels))))
 
 
-def size_for(runs: Any) -> Size:
-    """One panel with a line for each run."""
-    return with_legend(SINGLE, len(runs) if isinstance(runs, Mapping) else 0)
+def with_legend(size: Size, labels: Sequence[str], *, always: bool = False) -> Size:
+    """A size with room for a legend of these texts below the axes, if it will stand there."""
+    if len(labels) <= _MOST_INSIDE and not always:
+        return size
+    return size[0], size[1] + _LEGEND_LINE * -(-len(labels) // columns_for(labels))
+
+
+def size_for(runs: Any, more: str = "") -> Size:
+    """One panel with a line for each run; ``more`` stands for what its text says besides the name."""
+    return with_legend(SINGLE, [f"{label}{more}" for label in runs] if isinstance(runs, Mapping) else [])
 
 
 class Panel(NamedTuple):
@@ -112,6 +124,12 @@ class Panel(NamedTuple):
         self.ticks(False, range(len(labels)), labels)
         self.axes.set_ylim(len(labels) - 0.4, -0.6)
 
+    def logarithmic(self, *, across: bool = False) -> None:
+        """A logarithmic axis (y, or x if ``across``), to be called when all is drawn."""
+        (self.axes.set_xscale if across else self.axes.set_yscale)("log")
+        low, high = sorted(self.axes.get_xlim() if across else self.axes.get_ylim())
+        _plain_decades(self.axes.xaxis if across else self.axes.yaxis, low, high)
+
     def whole_ticks(self, most: int = 8, *, both: bool = False) -> None:
         """Ticks of x (or both axes) at whole numbers: there is no epoch 2.5."""
         from matplotlib.ticker import MaxNLocator
@@ -121,16 +139,30 @@ class Panel(NamedTuple):
 
     def legend(self, entries: Entries, *, longest: int = _LONGEST, **options: Any) -> None:
         """Handles with their texts; below the axes where there are many."""
-        if not options:
-            options = {"loc": "best"}
-            if len(entries) > _MOST_INSIDE:
-                options, longest = dict(BELOW), 28
-        write_legend(self.axes, entries, self.theme, longest=longest, **options)
+        if not options and len(entries) > _MOST_INSIDE:
+            self.legend_below(entries)
+        else:
+            write_legend(self.axes, entries, self.theme, longest=longest, **(options or {"loc": "best"}))
+
+    def legend_below(self, entries: Entries) -> None:
+        """Handles with their texts under the axes, in as many columns as fit."""
+        labels = [label for _, label in entries]
+        look: dict[str, Any] = {"columnspacing": 1.2}
+        figure = _alone_in(self.axes)
+        if figure is not None:
+            look |= {"loc": "outside lower center", "ncols": columns_for(labels)}
+            write_legend(figure, entries, self.theme, **look)
+            return
+        look |= {
+            "loc": "upper left",
+            "bbox_to_anchor": (0.0, -0.19),
+            "ncols": columns_for(labels, 72 * WIDTH - _BESIDE),
+        }
+        write_legend(self.axes, entries, self.theme, **look)
 
     def colour_bar(self, drawn: Any, label: str, over: Sequence[Axes] | None = None) -> None:
         """The scale of a heat map."""
         from matplotlib.colors import LogNorm
-        from matplotlib.ticker import FuncFormatter
 
         figure = self.axes.get_figure(root=False)
         assert figure is not None
@@ -140,10 +172,7 @@ class Panel(NamedTuple):
         bar.ax.tick_params(which="both", color=self.theme.muted, labelcolor=self.theme.ink, labelsize=TICK_SIZE)
         bar.outline.set_visible(False)
         if isinstance(drawn.norm, LogNorm):
-            # 0.3 reads better than 3 x 10^-1.
-            plain = FuncFormatter(lambda value, _: f"{value:.3g}")
-            bar.ax.yaxis.set_major_formatter(plain)
-            bar.ax.yaxis.set_minor_formatter(plain)
+            _plain_decades(bar.ax.yaxis, drawn.norm.vmin or 1.0, drawn.norm.vmax or 1.0)
 
 
 def open_panel(ax: Axes | None, theme: str, title: str = "", x: str = "", y: str = "", size: Size = SINGLE) -> Panel:
@@ -174,10 +203,16 @@ class Sheet(NamedTuple):
             self.theme.dress(axes)
         return [Panel(axes, self.theme) for axes in found[:count]]
 
-    def legend(self, entries: Mapping[str, Any], *, ncols: int = 3, **options: Any) -> None:
+    def legend(self, entries: Mapping[str, Any], **options: Any) -> None:
         """Texts with their handles, below all panels."""
         pairs = [(handle, label) for label, handle in entries.items()]
-        write_legend(self.figure, pairs, self.theme, loc="outside lower center", ncols=ncols, **options)
+        options = {
+            "loc": "outside lower center",
+            "ncols": columns_for(list(entries)),
+            "columnspacing": 1.2,
+            **options,
+        }
+        write_legend(self.figure, pairs, self.theme, **options)
 
 
 def open_sheet(figure: AnyFigure | None, theme: str, size: Size) -> Sheet:
@@ -245,6 +280,27 @@ def on_dark_and_light(*artists: Artist) -> None:
 
     for artist in artists:
         artist.set_path_effects([patheffects.withStroke(linewidth=3.2, foreground="#000000")])
+
+
+def _alone_in(axes: Axes) -> Figure | None:
+    """The figure of these axes, if they are its only panel and it makes room for what stands outside of it."""
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    figure = axes.get_figure(root=True)
+    if figure is None or not isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
+        return None
+    return figure if [one for one in figure.axes if one.get_label() != "<colorbar>"] == [axes] else None
+
+
+def _plain_decades(axis: Any, low: float, high: float) -> None:
+    """Ticks of a logarithmic axis as 0.001 and not as powers, whose exponents are too small to read."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    decades = math.log10(high / low) if 0 < low < high else 1.0
+    steps = (1.0, 2.0, 5.0) if decades < 1.8 else (1.0, 3.0) if decades < 3 else (1.0,)
+    axis.set_major_locator(LogLocator(subs=steps, numticks=7))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _plain(text: Text) -> None:

@@ -8,21 +8,23 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError, nearest
-from .canvas import AnyFigure, Axes, Panel, open_panel, open_sheet
+from .canvas import WIDTH, AnyFigure, Axes, Panel, literal, open_panel, open_sheet
 from .reading import Fields, Numbers, as_runs, column, finite, lenient, listed, number_text
 from .theme import ThemeName
 
 HIGHER_IS_BETTER = ("accuracy", "auroc", "aupr")
+"""Scores of which more is better, by the beginning of their names."""
 LOWER_IS_BETTER = (
     *("nll", "expected_nll", "ece", "mce", "brier", "tfp_brier"),
     *("aurc", "rmse", "crps", "calibration_error", "fpr95"),
 )
 """First words of names: ``ece_20`` and ``ood_auroc_entropy`` are told by ``ece`` and ``auroc``."""
 
-_USUAL = ("accuracy", "nll", "ece", "brier", "rmse", "crps", "auroc", "ood_auroc_entropy")
+_USUAL = ("accuracy", "nll", "ece", "brier", "rmse", "crps", "calibration_error", "auroc", "ood_auroc_entropy")
 _SHOWN = {"nll": "NLL (nats)", "ece": "ECE", "mce": "MCE", "brier": "Brier score", "rmse": "RMSE", "crps": "CRPS"}
 _SHOWN |= {"auroc": "OOD AUROC", "ood_auroc_entropy": "OOD AUROC", "aurc": "AURC"}
 _MOST_PANELS = 6
+_BEST = "best"
 _OWNER = "plot_comparison"
 
 
@@ -45,17 +47,16 @@ def plot_comparison(
     """A panel for each metric, a dot with its standard error for each method; the best is a star."""
     rows, chosen_metrics = _rows(record), _metrics(record, metrics)
     count = max(1, len(chosen_metrics))
-    columns = min(3, count)
-    height = 1.2 + 0.27 * max(3, len(rows))
-    size = (6.0, height + 0.4) if count == 1 else (1.6 + 2.2 * columns, 0.4 + height * -(-count // 3))
-    sheet = open_sheet(figure, theme, size)
+    columns = min(2, count)
+    height = 0.95 + 0.22 * max(3, len(rows))
+    sheet = open_sheet(figure, theme, (WIDTH, 0.4 + height * -(-count // columns)))
     found = sheet.panels(-(-count // columns), columns, count, sharey=True)
     if chosen_metrics:
         entries: dict[str, Any] = {}
         for panel, metric in zip(found, chosen_metrics, strict=True):
             entries |= {label: handle for handle, label in _draw_dots(panel, rows, metric)}
-        found[0].name_rows([row.text("method", "") for row in rows])
-        sheet.legend(dict(sorted(entries.items(), key=lambda entry: entry[0] == "best mean")))
+        found[0].name_rows([literal(row.text("method", ""), 18) for row in rows])
+        sheet.legend(dict(sorted(entries.items(), key=lambda entry: entry[0].startswith(_BEST))))
     else:
         found[0].has_data()
     return tuple(panel.axes for panel in found)
@@ -64,10 +65,10 @@ def plot_comparison(
 def plot_comparison_of(record: Any, metric: str, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
     """One metric of all methods: dots with standard errors; the best is a star."""
     rows, (metric,) = _rows(record), _metrics(record, [metric])
-    panel = open_panel(ax, theme, size=(6.0, 1.4 + 0.3 * max(3, len(rows))))
+    panel = open_panel(ax, theme, size=(WIDTH, 1.7 + 0.25 * max(3, len(rows))))
     entries = _draw_dots(panel, rows, metric)
     panel.name_rows([row.text("method", "") for row in rows])
-    panel.legend(entries, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    panel.legend_below(entries)
     return panel.axes
 
 
@@ -77,18 +78,23 @@ def describe_comparison(record: Any) -> str:
     clauses = []
     for metric in _metrics(record, None):
         means, errors, _ = _columns(rows, metric)
-        best = _best(means, metric)
+        best = _best(rows, means, metric)
         if best:
-            first = best[0]
+            first = _highest(means, metric)[0]
             spread = f" ± {errors[first]:.2g}" if np.isfinite(errors[first]) else ""
-            clauses.append(f"{metric}: best {rows[first].text('method', '')} with {number_text(means[first])}{spread}")
+            level = [rows[index].text("method", "") for index in best if index != first]
+            beside = f" (level with it: {', '.join(level)})" if level else ""
+            leader = rows[first].text("method", "")
+            clauses.append(f"{metric}: best {leader} with {number_text(means[first])}{spread}{beside}")
     return f"{len(rows)} methods compared; {listed(clauses) or 'no scores'}."
 
 
 def plot_step_times(runs: Mapping[str, Any], *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
     """The time of one training step of each run in milliseconds, with its standard error where it is known."""
     labels, rows = _times(runs)
-    panel = open_panel(ax, theme, "Time of a training step", "milliseconds", "", (6.0, 1.1 + 0.3 * max(2, len(rows))))
+    panel = open_panel(
+        ax, theme, "Time of a training step", "milliseconds", "", (WIDTH, 1.1 + 0.27 * max(2, len(rows)))
+    )
     axes, chosen = panel
     times = column(rows, "seconds") * 1e3
     if not panel.has_data(times):
@@ -149,7 +155,14 @@ def _columns(rows: Sequence[Fields], metric: str) -> tuple[Numbers, Numbers, lis
     return column(scores, "mean"), errors, over
 
 
-def _best(means: Numbers, metric: str) -> list[int]:
+def _best(rows: Sequence[Fields], means: Numbers, metric: str) -> list[int]:
+    """The rows whose score says that it is ``best``, or else those of the best mean."""
+    scores = [row.get("scores").get(metric, {}) for row in rows]
+    said = [index for index, score in enumerate(scores) if score.get("best") is True]
+    return said or _highest(means, metric)
+
+
+def _highest(means: Numbers, metric: str) -> list[int]:
     sign = better(metric)
     if not sign or not len(finite(means)):
         return []
@@ -160,12 +173,11 @@ def _best(means: Numbers, metric: str) -> list[int]:
 def _draw_dots(panel: Panel, rows: Sequence[Fields], metric: str) -> list[tuple[Any, str]]:
     axes, theme = panel
     means, errors, over = _columns(rows, metric)
-    panel.title(_SHOWN.get(metric, metric.replace("_", " ").capitalize()))
-    way = {1: "higher is better", -1: "lower is better", 0: ""}[better(metric)]
+    way = {1: " ↑", -1: " ↓", 0: ""}[better(metric)]
+    panel.title(_SHOWN.get(metric, metric.replace("_", " ").capitalize()) + way)
     kinds = [kind for kind in ("seeds", "test examples") if kind in over]
-    spread = f"± SE over {' or '.join(kinds)}" if kinds else ""
-    panel.labels("\n".join(part for part in (way, spread) if part), "")
-    axes.locator_params(axis="x", nbins=4)
+    panel.labels(f"± SE over {' or '.join(kinds)}".replace("test examples", "examples") if kinds else "", "")
+    axes.locator_params(axis="x", nbins=3)
     if not len(finite(means)):
         panel.text(0.5, 0.5, "no data", ha="center", transform=axes.transAxes, color=theme.muted)
         return []
@@ -176,12 +188,13 @@ def _draw_dots(panel: Panel, rows: Sequence[Fields], metric: str) -> list[tuple[
     if taken.any():
         look: dict[str, Any] = {"ecolor": theme.colour(0), "elinewidth": 1.3, "capsize": 2.5}
         axes.errorbar(means[taken], places[taken], xerr=errors[taken], fmt="none", **look)
-    best = _best(means, metric)
+    best = _best(rows, means, metric)
     if best:
         star = axes.plot(
             means[best], places[best], color=theme.colour(1), marker="*", markersize=11, linestyle="none", zorder=4
         )[0]
-        entries.append((star, "best mean"))
+        told = any("best" in score for row in rows for score in row.get("scores").values())
+        entries.append((star, f"{_BEST}, or level with it" if told else _BEST))
     return entries
 
 

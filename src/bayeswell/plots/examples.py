@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
-from .canvas import AnyFigure, Axes, Panel, literal, open_sheet
+from .canvas import WIDTH, AnyFigure, Axes, Panel, literal, open_sheet
 from .reading import Fields, Numbers, as_list, as_numbers, finite, listed, number_text
 from .theme import LABEL_SIZE, ThemeName
 
@@ -33,14 +33,12 @@ def plot_examples(record: Any, *, figure: AnyFigure | None = None, theme: ThemeN
     """
     names, examples = _read(record)
     count = max(1, len(examples))
-    blocks = 1 if count < 3 else 2
-    rows = -(-count // blocks)
-    sheet = open_sheet(figure, theme, (4.6 * blocks + 0.4, 0.5 + (2.2 if _slanted(names) else 1.75) * rows))
+    sheet = open_sheet(figure, theme, (WIDTH, 0.5 + (1.75 if _slanted(names) else 1.3) * count))
     if not examples:
         (panel,) = sheet.panels(1, 1, 1)
         panel.has_data()
         return (panel.axes,)
-    found = sheet.panels(rows, 2 * blocks, 2 * count, width_ratios=(1, 2.6) * blocks)
+    found = sheet.panels(count, 2, 2 * count, width_ratios=(1, 3.2))
     entries: dict[str, Any] = {}
     for example, left, right in zip(examples, found[::2], found[1::2], strict=True):
         _draw_image(left, example)

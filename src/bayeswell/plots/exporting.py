@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import SettingError
 from .canvas import Figure, printable, require_matplotlib
+from .theme import AUTO_COLOURS
 
 _DPI = 144
 _RASTER_DPI = 110
@@ -30,6 +31,7 @@ _ID = re.compile(r' id="([^"]*)"')
 _USE = re.compile(r'(url\(#|href="#)([^")]*)')
 _PLACES = re.compile(r'( (?:d|x|y)=")([^"]*)')
 _LONG_NUMBER = re.compile(r"\d+\.\d{3,}")
+_COLOUR = re.compile(r"((?:fill|stroke): )(#[0-9a-f]{6})(?![0-9a-f])")
 _NO_TURN = re.compile(r' transform="rotate\(-0 [^"]*"')
 _FONT = "font-family: 'DejaVu Sans', 'Verdana', sans-serif"
 
@@ -37,7 +39,8 @@ _FONT = "font-family: 'DejaVu Sans', 'Verdana', sans-serif"
 def figure_to_svg(figure: Figure, *, name: str = "figure", alt: str | None = None) -> str:
     """An ``<svg>`` element that needs nothing else: no header, script, style sheet, link, date or random id.
 
-    ``name`` goes before its ids, so that several stand in one page. ``alt`` is what a screen reader says.
+    ``name`` goes before its ids, so that several stand in one page. ``alt`` is what a screen reader says. Colours of
+    the theme ``auto`` become variables of the page (``style_variables``), so that one drawing is light and dark.
     """
     require_matplotlib()
     if not _NAME.fullmatch(name):
@@ -87,6 +90,8 @@ def _with_own_ids(tag: str, used: set[str], name: str) -> str:
 def _slim(tag: str) -> str:
     """Hundredths of a point are enough, and the font is said once."""
     tag = _NO_TURN.sub("", tag).replace(f"{_FONT}; ", "")
+    tag = re.sub(r' fill="(#[0-9a-f]{6})"', r' style="fill: \1"', tag)  # a variable is none of an attribute
+    tag = _COLOUR.sub(lambda found: found.group(1) + AUTO_COLOURS.get(found.group(2), found.group(2)), tag)
     return _PLACES.sub(lambda found: found.group(1) + _LONG_NUMBER.sub(_rounded, " ".join(found.group(2).split())), tag)
 
 

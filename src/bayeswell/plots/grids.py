@@ -8,12 +8,12 @@ import numpy as np
 
 from ..errors import DataError
 from ..optimizers.robust_region import robust_region
-from .canvas import BELOW, Axes, Panel, Size, on_dark_and_light, open_panel
+from .canvas import WIDTH, Axes, Panel, Size, on_dark_and_light, open_panel
 from .reading import Fields, Numbers, finite, number_text
 from .theme import ThemeName
 
-_SIZE: Size = (6.2, 4.4)
-_MOST_TICKS = 9
+_SIZE: Size = (WIDTH, 4.0)
+_MOST_TICKS = 6
 
 
 def plot_momentum_landscape(record: Any, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
@@ -28,15 +28,15 @@ def plot_momentum_landscape(record: Any, *, ax: Axes | None = None, theme: Theme
     panel = open_panel(ax, theme, "Accuracy by learning rate and momentum", "learning rate", "momentum", _SIZE)
     axes = panel.axes
     log = len(rates) > 1 and rates.max() > 20 * rates.min()
-    if log:
-        axes.set_xscale("log")
     x, y = _edges(rates, log=log), _edges(momenta, log=False)
     if not _draw_cells(panel, x, y, accuracies):
         return axes
     axes.set_xlim(float(x.min()), float(x.max()))
+    if log:
+        panel.logarithmic(across=True)
     axes.set_ylim(float(y.min()), float(y.max()))
     entries = _draw_borders(axes, read, max(0.0, float(y.min())), min(0.9999, float(y.max())))
-    panel.legend(entries, longest=28, **BELOW)
+    panel.legend_below(entries)
     return axes
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .canvas import Axes, Size, handle, is_steep, marks_if_few, on_dark_and_light, open_panel, size_for
+from .canvas import WIDTH, Axes, Size, handle, is_steep, marks_if_few, on_dark_and_light, open_panel, size_for
 from .reading import Fields, Numbers, as_runs, column, finite, lenient, listed, number_text
 from .theme import TICK_SIZE, ThemeName
 
-_PLANE_SIZE: Size = (5.4, 4.4)
+_PLANE_SIZE: Size = (WIDTH, 3.9)
 _STEEP = 30.0
 
 
@@ -42,7 +42,7 @@ def plot_loss_line(runs: Mapping[str, Any], *, ax: Axes | None = None, theme: Th
     if not panel.has_data(*seen):
         return axes
     if is_steep(np.concatenate(seen), _STEEP):
-        axes.set_yscale("log")
+        panel.logarithmic()
     panel.legend(entries)
     return axes
 
@@ -70,7 +70,7 @@ def describe_loss_line(runs: Mapping[str, Any]) -> str:
 def plot_loss_plane(plane: Any, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
     """The loss in the plane of two random directions; the ellipse is one std of the posterior."""
     read, distances, losses = _plane(plane)
-    labels = ("distance along the second direction", "distance along the first direction")
+    labels = ("distance along the second direction", "along the first")
     panel = open_panel(ax, theme, "Loss in a random plane", *labels, _PLANE_SIZE)
     axes, chosen = panel
     if not panel.has_data(losses):
@@ -122,7 +122,7 @@ def plot_sharpness(runs: Mapping[str, Any], *, ax: Axes | None = None, theme: Th
     read = _sharpness(runs)
     rhos = sorted({f"{number_text(report.number('rho'))}{_kind(report)}" for _, report in read if report.has("rho")})
     within = f"\nwithin a radius of {', '.join(rhos)}" if rhos else ""
-    size = (6.4, 1.3 + 0.45 * max(2, len(read)))
+    size = (WIDTH, 1.3 + 0.42 * max(2, len(read)))
     panel = open_panel(ax, theme, "Sharpness", f"rise of the loss (nats per example){within}", "", size)
     axes, chosen = panel
     if not read:
@@ -130,7 +130,7 @@ def plot_sharpness(runs: Mapping[str, Any], *, ax: Axes | None = None, theme: Th
         return axes
     places = np.arange(len(read), dtype=np.float64)
     entries = []
-    for index, (name, shown) in enumerate((("one_step", "one step"), ("ascent", "projected ascent"))):
+    for index, (name, shown) in enumerate((("one_step", "one step"), ("ascent", "ascent"))):
         values, errors = (column([report for _, report in read], field) for field in (name, f"{name}_error"))
         bars = axes.barh(places + 0.38 * (index - 0.5), values, height=0.36, color=chosen.colour(index))
         known = np.isfinite(errors) & np.isfinite(values)
@@ -140,7 +140,8 @@ def plot_sharpness(runs: Mapping[str, Any], *, ax: Axes | None = None, theme: Th
         entries.append((bars, shown))
     panel.name_rows([label for label, _ in read])
     axes.grid(visible=False, axis="y")
-    panel.legend(entries, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0.2)
+    beside = (1.0, 1.0)  # at the right of the title
+    panel.legend(entries, loc="lower right", bbox_to_anchor=beside, ncols=2, borderaxespad=0.2, columnspacing=1.0)
     return axes
 
 

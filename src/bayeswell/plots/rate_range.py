@@ -32,7 +32,7 @@ def plot_rate_range(found: Any, *, ax: Axes | None = None, theme: ThemeName = "l
     if broke_at is not None:
         line = axes.axvline(broke_at, color=chosen.muted, linestyle=":")
         entries.append((line, f"broke at {number_text(broke_at)}"))
-    axes.set_xscale("log")
+    panel.logarithmic(across=True)
     panel.legend(entries)
     return axes
 

@@ -20,6 +20,14 @@ from .landscapes import (
     plot_loss_plane,
     plot_sharpness,
 )
+from .quantiles import (
+    describe_interval_coverage,
+    describe_quantile_calibration,
+    describe_residuals,
+    plot_interval_coverage,
+    plot_quantile_calibration,
+    plot_residuals,
+)
 from .rate_range import describe_rate_range, plot_rate_range
 from .regression import describe_regression_band, plot_regression_band
 from .signal_to_noise import describe_snr, plot_snr
@@ -96,6 +104,11 @@ _LISTED = (
          "examples with probabilities, and image and samples if known", panels=True),
     Plot("regression_band", "Prediction and its uncertainty", plot_regression_band, describe_regression_band,
          "x, mean, epistemic_std, and aleatoric_std, truth and training data if known"),
+    Plot("interval_coverage", "Coverage of intervals", plot_interval_coverage, describe_interval_coverage,
+         "runs of levels, observed, and count if known"),
+    Plot("quantile_calibration", "Calibration of quantiles", plot_quantile_calibration, describe_quantile_calibration,
+         "runs of levels, observed, and count if known"),
+    Plot("residuals", "Residuals", plot_residuals, describe_residuals, "predicted, residual, std"),
     Plot("layers", "Layers", plot_layers, describe_layers, "LayerReport", panels=True),
     Plot("std_paths", "Stds through training", plot_std_paths, describe_std_paths, "StdPath"),
     Plot("std_heat_maps", "Stds of a layer", plot_std_heat_maps, describe_std_heat_maps,
@@ -113,3 +126,4 @@ _LISTED = (
          "runs of seconds, and error if known"),
 )  # fmt: skip
 PLOTS = Plots({plot.name: plot for plot in _LISTED})
+"""Every plot by name, with what it needs and shows."""

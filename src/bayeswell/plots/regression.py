@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
-from .canvas import BELOW, Axes, literal, marks_if_few, open_panel
+from .canvas import SINGLE, Axes, literal, marks_if_few, open_panel, with_legend
 from .reading import Fields, Numbers, finite, number_text
 from .theme import ThemeName
 
 _STDS = 2.0
+_INNER, _OUTER = "± 2 stds epistemic", "± 2 stds, all"
 
 
 def plot_regression_band(record: Any, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
@@ -21,7 +22,7 @@ def plot_regression_band(record: Any, *, ax: Axes | None = None, theme: ThemeNam
     """
     read, x, mean, epistemic, aleatoric = _read(record)
     across, up = (literal(read.text(f"{name}_label", name)) for name in ("x", "y"))
-    panel = open_panel(ax, theme, "Prediction and its uncertainty", across, up)
+    panel = open_panel(ax, theme, "Prediction and its uncertainty", across, up, with_legend(SINGLE, [_INNER] * 5))
     axes, chosen = panel
     if not panel.has_data(mean):
         return axes
@@ -29,9 +30,9 @@ def plot_regression_band(record: Any, *, ax: Axes | None = None, theme: ThemeNam
     places, middle = x[order], mean[order]
     line = axes.plot(places, middle, color=chosen.colour(0), linewidth=1.8, **marks_if_few(len(places)))[0]
     entries: list[tuple[Any, str]] = [(line, "mean")]
-    bands = [("± 2 stds, epistemic", epistemic, 0.4)]
+    bands = [(_INNER, epistemic, 0.4)]
     if aleatoric is not None:
-        bands.append(("± 2 stds, with noise", np.hypot(epistemic, aleatoric), 0.18))
+        bands.append((_OUTER, np.hypot(epistemic, aleatoric), 0.18))
     for label, std, alpha in reversed(bands):  # the wider one lies below
         away = _STDS * std[order]
         look: dict[str, Any] = {"color": chosen.colour(0), "alpha": alpha, "linewidth": 0}
@@ -58,7 +59,7 @@ def plot_regression_band(record: Any, *, ax: Axes | None = None, theme: ThemeNam
             rasterized=len(train_x) > 300,
         )[0]  # fmt: skip
         entries.append((dots, "training data"))
-    panel.legend(entries, **{**BELOW, "ncols": 3})
+    panel.legend_below(entries)
     return axes
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError, SettingError, nearest
-from .canvas import Axes, handle, is_steep, literal, open_panel, size_for
+from .canvas import SINGLE, Axes, handle, is_steep, literal, open_panel, with_legend
 from .reading import Fields, Numbers, as_list, as_runs, listed, number_text
 from .theme import ThemeName
 
@@ -33,7 +33,14 @@ def plot_snr(
     """Signal to noise of each group of parameters in one layer (or all) over steps; of several members the first's."""
     from_runs = _read(runs, layer, measure)
     title = "Signal to noise of gradients" + ("" if layer == "all" else f" in {literal(layer)}")
-    panel = open_panel(ax, theme, title, "step", _MEASURES[measure], size_for(runs))
+    panel = open_panel(
+        ax,
+        theme,
+        title,
+        "step",
+        _MEASURES[measure],
+        with_legend(SINGLE, [*map(str, runs), "gradients of means", "gradients of stds"]),
+    )
     axes, chosen = panel
     groups = list(dict.fromkeys(group for _, paths in from_runs for group in paths))
     entries: list[tuple[Any, str]] = []
@@ -47,7 +54,7 @@ def plot_snr(
     if not panel.has_data(*seen):
         return axes
     if is_steep(np.concatenate(seen)):
-        axes.set_yscale("log")
+        panel.logarithmic()
     for place, group in enumerate(groups):
         style = _STYLES[place % len(_STYLES)]
         entries.append((handle(color=chosen.muted, linestyle=style), f"gradients of {group}"))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError, nearest, require_count
-from .canvas import AnyFigure, Axes, is_steep, literal, marks_if_few, open_panel, open_sheet, size_for
+from .canvas import WIDTH, AnyFigure, Axes, is_steep, literal, marks_if_few, open_panel, open_sheet, size_for
 from .reading import Fields, Numbers, as_list, as_numbers, column, finite, listed, number_text
 from .theme import ThemeName
 
@@ -43,8 +43,8 @@ def heat_map_record(layer: str, stds: Any, ranks: Sequence[int] = (1, 2)) -> dic
 def plot_std_heat_maps(record: Any, *, figure: AnyFigure | None = None, theme: ThemeName = "light") -> tuple[Axes, ...]:
     """A matrix of stds and its low-rank approximations on one colour scale (k-tied, figure 4)."""
     layer, stds, cut = _heat(record)
-    sheet = open_sheet(figure, theme, (2.4 * (1 + len(cut)) + 0.8, 3.0))
-    found = sheet.panels(1, 1 + len(cut), 1 + len(cut))
+    sheet = open_sheet(figure, theme, (WIDTH, 0.4 + 1.9 * (1 + len(cut))))
+    found = sheet.panels(1 + len(cut), 1, 1 + len(cut))
     every = [panel.axes for panel in found]
     rows, columns = (-(-size // _MOST_CELLS) for size in stds.shape)
     known, image = finite(stds), None
@@ -62,7 +62,7 @@ def plot_std_heat_maps(record: Any, *, figure: AnyFigure | None = None, theme: T
             aspect="auto", interpolation="none", extent=(0.5, stds.shape[1] + 0.5, stds.shape[0] + 0.5, 0.5),
         )  # fmt: skip
         panel.title(literal(title))
-        panel.labels(across, down if panel is found[0] else "")
+        panel.labels(across if panel is found[-1] else "", down)
         panel.whole_ticks(5, both=True)
     found[-1].colour_bar(image, "posterior std", over=every)
     return tuple(every)
@@ -94,9 +94,8 @@ def plot_spectra(
     """Explained variance of each singular value of stds and means, and of stds before training; a panel a layer."""
     before, after = _spectra(taken, layers)
     count = max(1, len(after))
-    columns = min(3, count)
-    size = (5.0, 3.7) if count == 1 else (0.6 + 2.6 * columns, 0.7 + 2.4 * -(-count // 3))
-    sheet = open_sheet(figure, theme, size)
+    columns = min(2, count)
+    sheet = open_sheet(figure, theme, (WIDTH, 0.8 + (2.6 if count == 1 else 2.2) * -(-count // columns)))
     found = sheet.panels(-(-count // columns), columns, count, sharey=True)
     every = tuple(panel.axes for panel in found)
     if not after:
@@ -112,12 +111,12 @@ def plot_spectra(
                     np.arange(1, len(values) + 1), values, color=sheet.theme.colour(colour), linestyle=style,
                     marker=marker, markersize=4, linewidth=1.3,
                 )[0]  # fmt: skip
-        panel.axes.set_yscale("log")
         panel.axes.set_ylim(1e-4, 1.5)
-        panel.whole_ticks()
-        panel.title(literal(name, 26))
+        panel.logarithmic()
+        panel.whole_ticks(5)
+        panel.title(literal(name, 26 if columns == 1 else 20))
         panel.labels("singular value", "explained variance" if index % columns == 0 else "")
-    sheet.legend(entries, ncols=4 if count > 2 else 2)
+    sheet.legend(entries)
     return every
 
 
@@ -154,7 +153,7 @@ def plot_std_paths(path: Any, *, ax: Axes | None = None, theme: ThemeName = "lig
         return axes
     panel.whole_ticks()
     if is_steep(np.concatenate(list(layers.values()))):
-        axes.set_yscale("log")
+        panel.logarithmic()
     panel.legend(entries, longest=30)
     return axes
 
@@ -170,32 +169,35 @@ def describe_std_paths(path: Any) -> str:
     return f"Posterior std / prior std by layer: {listed(clauses)}." if clauses else "Stds by layer without data."
 
 
-def plot_layers(report: Any, *, figure: AnyFigure | None = None, theme: ThemeName = "light") -> tuple[Axes, Axes]:
-    """Median std / prior std of each layer, from its lowest to its highest, and KL a weight (``LayerReport``)."""
+def plot_layers(report: Any, *, figure: AnyFigure | None = None, theme: ThemeName = "light") -> tuple[Axes, ...]:
+    """Median std / prior std of each layer, from its lowest to its highest, and KL a weight (``LayerReport``).
+
+    A bank of draws has no density, and so no second panel.
+    """
     rows = _layers(report)
-    sheet = open_sheet(figure, theme, (8.0, 1.1 + 0.3 * max(3, len(rows))))
-    widths, costs = sheet.panels(1, 2, 2, sharey=True)
-    chosen, left, right = sheet.theme, widths.axes, costs.axes
+    divergences = column(rows, "kl_per_weight")
+    count = 2 if len(finite(divergences)) else 1
+    sheet = open_sheet(figure, theme, (WIDTH, 0.3 + count * (0.7 + 0.23 * max(3, len(rows)))))
+    found = sheet.panels(count, 1, count)
+    every, chosen, widths, left = tuple(panel.axes for panel in found), sheet.theme, found[0], found[0].axes
     widths.title("Width of the posterior")
-    costs.title("KL to the prior; of a point -log prior")
     widths.labels("posterior std / prior std (median, range)", "")
-    costs.labels("nats per weight", "")
     if not rows:
         widths.has_data()
-        return left, right
+        return every
     places = np.arange(len(rows))
     median, low, high = (column(rows, f"std_ratio_{name}") for name in ("median", "min", "max"))
     left.hlines(places, low, high, color=chosen.colour(0), linewidth=1.2, alpha=0.7)
     left.plot(median, places, color=chosen.colour(0), marker="o", markersize=6, linestyle="none")
-    divergences = column(rows, "kl_per_weight")
-    right.barh(places, divergences, color=chosen.colour(1), height=0.6)
-    if not len(finite(divergences)):  # a bank of draws has no density
-        costs.text(0.5, 0.5, "KL unknown", ha="center", va="center", transform=right.transAxes)
-        right.set_xticks([])
     if is_steep(np.concatenate([median, low, high])):
-        left.set_xscale("log")
-    widths.name_rows([row.text("layer", "") for row in rows])
-    return left, right
+        widths.logarithmic(across=True)
+    for costs in found[1:]:
+        costs.title("KL to the prior")
+        costs.labels("nats per weight", "")
+        costs.axes.barh(places, divergences, color=chosen.colour(1), height=0.6)
+    for panel in found:
+        panel.name_rows([literal(row.text("layer", ""), 20) for row in rows])
+    return every
 
 
 def describe_layers(report: Any) -> str:

@@ -14,7 +14,7 @@ from ..errors import SettingError, nearest
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ThemeName = Literal["light", "dark"]
+ThemeName = Literal["light", "dark", "auto"]
 
 TITLE_SIZE, LABEL_SIZE, TICK_SIZE = 11.0, 10.0, 9.0
 """Points. Nothing is smaller than ticks."""
@@ -72,7 +72,31 @@ _DARK = Theme(
     "dark", background="#16191D", ink="#E8EAED", muted="#A0A6AD", grid="#30353B",
     palette=(_SKY, _VERMILLION, _GREEN, _PURPLE, "#F0F0F0", _ORANGE, _YELLOW),
 )  # fmt: skip
-THEMES: dict[str, Theme] = {theme.name: theme for theme in (_LIGHT, _DARK)}
+# The light theme, but no two of its colours are equal, nor equal to black or white: ``figure_to_svg`` knows each by
+# itself, and leaves what a picture draws in plain black or white as it is.
+_AUTO = Theme(
+    "auto", background="#FFFFFE", ink="#1F2329", muted="#5F6369", grid="#E3E6E9",
+    palette=("#0072B3", "#D55E01", "#009E74", "#CC79A8", "#000001", "#E69F01", "#56B4EA"),
+)  # fmt: skip
+THEMES: dict[str, Theme] = {theme.name: theme for theme in (_LIGHT, _DARK, _AUTO)}
+"""Light, dark, and what takes the colours of the page that a figure is on, by name."""
+
+
+def _colours(theme: Theme) -> dict[str, str]:
+    """Every colour of a theme by the name of its variable."""
+    named = {f"--plot-{name}": getattr(theme, name) for name in ("background", "ink", "muted", "grid")}
+    return named | {f"--plot-{index}": colour for index, colour in enumerate(theme.palette)}
+
+
+AUTO_COLOURS: dict[str, str] = {
+    colour.lower(): f"var({name}, {_colours(_LIGHT)[name].lower()})" for name, colour in _colours(_AUTO).items()
+}
+"""What each colour of the theme ``auto`` is in an SVG: a variable of the page, or else the light theme's colour."""
+
+
+def style_variables(theme: str) -> str:
+    """The variables of figures of the theme ``auto``, with the colours of another, for a style sheet."""
+    return " ".join(f"{name}: {colour.lower()};" for name, colour in _colours(find_theme(theme)).items())
 
 
 def find_theme(name: str) -> Theme:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
-from .canvas import SINGLE, AnyFigure, Axes, Panel, handle, is_steep, marks_if_few, open_panel, open_sheet, with_legend
+from .canvas import WIDTH, AnyFigure, Axes, Panel, handle, is_steep, marks_if_few, open_panel, open_sheet, with_legend
 from .reading import Numbers, as_list, as_numbers, as_runs, finite, listed, number_text
 from .theme import ThemeName
 
@@ -41,10 +41,9 @@ def plot_training_curves(
     """NLL, KL, accuracy (or RMSE) and learning rates against epochs, a panel each, as far as any run has them."""
     wanted = _panels(runs)
     count = max(1, len(wanted))
-    columns = 1 if count == 1 else 2
-    size = SINGLE if count == 1 else (8.0, 0.6 + 2.6 * -(-count // 2))
-    sheet = open_sheet(figure, theme, with_legend(size, len(as_runs(_OWNER, runs)), 3))
-    found = sheet.panels(-(-count // columns), columns, count)
+    labels = [label for label, _ in as_runs(_OWNER, runs)]
+    sheet = open_sheet(figure, theme, with_legend((WIDTH, 0.5 + 2.0 * count), labels, always=True))
+    found = sheet.panels(count, 1, count)
     entries: dict[str, Any] = {}
     for panel, quantity in zip(found, wanted, strict=False):
         draw = _draw_rates if quantity == _RATES else _draw_quantity
@@ -52,7 +51,7 @@ def plot_training_curves(
         panel.title(_TITLES.get(quantity, quantity.capitalize()))
     if not wanted:
         found[0].has_data()
-    sheet.legend(entries, longest=28)
+    sheet.legend(entries)
     return tuple(panel.axes for panel in found)
 
 
@@ -190,4 +189,4 @@ def _finish(panel: Panel, seen: list[Numbers], label: str) -> None:
         return
     panel.whole_ticks()
     if label != "accuracy" and is_steep(np.concatenate(seen), _STEEP):
-        panel.axes.set_yscale("log")
+        panel.logarithmic()

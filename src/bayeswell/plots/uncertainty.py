@@ -23,7 +23,7 @@ _SCORES: Mapping[str, str] = {
 def plot_risk_coverage(runs: Mapping[str, Any], *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
     """The mean loss of the surest examples against the share of examples they are (``metrics.risk_coverage``)."""
     labels = ("coverage (share of examples answered)", "risk (mean loss of those)")
-    panel = open_panel(ax, theme, "Risk and coverage", *labels, size_for(runs))
+    panel = open_panel(ax, theme, "Risk and coverage", *labels, size_for(runs, " (AURC 0.0123)"))
     axes, chosen = panel
     entries, seen = [], []
     for index, (label, curve) in enumerate(as_runs("plot_risk_coverage", runs)):
@@ -65,7 +65,7 @@ def plot_ood_scores(record: Any, *, bins: int = 30, ax: Axes | None = None, them
     require_count("plot_ood_scores", "bins", bins)
     read, name, groups = _scores(record)
     auroc = read.number("auroc")
-    title = "Inside and outside the distribution" + (f": AUROC {number_text(auroc)}" if auroc is not None else "")
+    title = "Inside and outside" + (f": AUROC {number_text(auroc)}" if auroc is not None else "")
     panel = open_panel(ax, theme, title, literal(name), "share of inputs")
     panel.legend(_histograms(panel, groups, bins))
     return panel.axes
@@ -87,7 +87,7 @@ def plot_entropy(record: Any, *, bins: int = 30, ax: Axes | None = None, theme: 
     axes, chosen = panel
     classes = read.number("classes")
     top = math.log(classes) if classes is not None and classes > 1 else None
-    shown = [(f"{name}: {len(values)}, mean {number_text(_mean(values))}", values) for name, values in groups]
+    shown = [(f"{name} ({len(values)})", values) for name, values in groups]
     entries = _histograms(panel, shown, bins, top)
     if top is not None:
         axes.axvline(top, color=chosen.muted, linestyle=(0, (4, 3)), linewidth=1)

@@ -17,6 +17,7 @@ POSTERIORS: Registry[PosteriorPart] = Registry(
     requires=("build", "provides"),
     protocol=PosteriorPart,
 )
+"""Families of posteriors by name: q(w)."""
 
 __all__ = [
     "POSTERIORS",

@@ -53,7 +53,8 @@ class Evaluation(Mapping[str, Estimate]):
 
     ``draws`` are those that were used, ``prediction`` how ("sampled", "linearised" or "mean"); ``found`` is what was
     predicted, None of a likelihood that does not predict. ``by_example`` has the numbers (S,) of each example whose
-    mean is a score: two models on the same examples are compared by their differences.
+    mean is a score: two models on the same examples are compared by their differences. ``expected_nll`` is the mean NLL
+    of single draws, E_q[-log p(y given x, w)]: with KL / N it is the negative ELBO per datum.
     """
 
     estimates: Mapping[str, Estimate]
@@ -63,6 +64,7 @@ class Evaluation(Mapping[str, Estimate]):
     likelihood: str
     found: ClassPrediction | RealPrediction | None = None
     by_example: Mapping[str, Tensor] = field(default_factory=dict)
+    expected_nll: Estimate | None = None
 
     def __getitem__(self, name: str) -> Estimate:
         return self.estimates[name]
@@ -131,7 +133,8 @@ def evaluate(
         estimates, each = {"nll": estimate_mean(losses)}, {"nll": losses}
     name = str(getattr(part, "name", None) or kind_of(part))
     how = choose_prediction(model, prediction)
-    return Evaluation(estimates, len(losses), scored.draws, how, name, found, each)
+    expected = estimate_mean(scored.expected_losses.double() + nll_shift)
+    return Evaluation(estimates, len(losses), scored.draws, how, name, found, each, expected)
 
 
 def score_of(found: ClassPrediction | RealPrediction, targets: Tensor, places: Tensor | None = None) -> Estimate:

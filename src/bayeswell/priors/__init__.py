@@ -25,6 +25,7 @@ PRIORS: Registry[PriorPart] = Registry(
     protocol=PriorPart,
     adapt=distribution_prior,
 )
+"""Priors by name: p(w)."""
 
 PriorChoice: TypeAlias = str | PriorPart | Mapping[str, Any] | Callable[[Site], Any]
 """A name, a part, ``{"name": ..., setting: value}``, ``{pattern: choice}``, or a function of the site."""

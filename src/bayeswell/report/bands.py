@@ -8,7 +8,7 @@ from typing import Any
 
 from .numbers import number
 from .reading import mapping
-from .summary import MethodRow
+from .rows import MethodRow
 
 _STDS = 2.0
 _ROOM = 0.05

@@ -8,9 +8,10 @@ from typing import Any
 
 from ..diagnostics import std_movement
 from ..errors import BayeswellError
+from .alarms import alarms_of, notes_of
 from .numbers import number, shown
 from .reading import RunRecord, mapping
-from .summary import MethodRow
+from .rows import MethodRow
 
 _HEAD = frozenset({"name", "summary", "paper"})
 
@@ -28,20 +29,20 @@ class Card:
     changed: str
     trust: str
     warnings: list[str]
+    notes: list[str]
     truncation: list[dict[str, str]]
 
 
-def card_of(row: MethodRow) -> Card:
-    """The card of a row, from its first inspected run."""
+def card_of(row: MethodRow, worse: str = "") -> Card:
+    """The card of a row, from its first inspected run; ``worse`` says that it is worse than ordinary training."""
     run = row.first
     method = mapping(run.config.get("method"))
     parts = [(str(key), text_of(value)) for key, value in method.items() if key not in _HEAD and value is not None]
     settings = {key: value for key, value in mapping(run.experiment.get("method")).items() if key != "name"}
-    trust, warnings = _trust(run)
     return Card(
         label=row.label, method=run.method, summary=str(method.get("summary", "")), paper=str(method.get("paper", "")),
-        facts=_facts(row), parts=parts, changed=text_of(settings) if settings else "", trust=trust, warnings=warnings,
-        truncation=_truncation(run),
+        facts=_facts(row), parts=parts, changed=text_of(settings) if settings else "", trust=_trust(run),
+        warnings=alarms_of(row, worse), notes=notes_of(run), truncation=_truncation(run),
     )  # fmt: skip
 
 
@@ -55,6 +56,7 @@ def _facts(row: MethodRow) -> list[tuple[str, str]]:
         ("batch size", text_of(run.config.get("batch_size"))),
         ("cost of a step", _passes(cost.get("per_step"), "forward passes (ordinary training: 3)")),
         ("cost in all", _passes(cost.get("total"), "forward passes of a batch")),
+        ("numbers kept", None if row.kept is None else f"{row.kept:,.0f} by the posterior"),
         ("training time", None if row.seconds is None else f"{row.seconds:.1f} s a run"),
         ("prediction", _prediction(run)),
         ("stds", _movement(run)),
@@ -111,11 +113,11 @@ def _movement(run: RunRecord) -> str | None:
     return f"{state}: {found.slope:+.3f} nats an epoch at the end"
 
 
-def _trust(run: RunRecord) -> tuple[str, list[str]]:
-    """A line on k-hat or the chains, and the warnings."""
+def _trust(run: RunRecord) -> str:
+    """A line on k-hat or the chains."""
     record = mapping(run.plot_record("trust"))
     pareto, chains = mapping(record.get("pareto")), mapping(run.result.get("chains"))
-    lines, warnings = [], []
+    lines = []
     if pareto:
         k_hat, limit = number(pareto.get("k_hat")), number(pareto.get("limit"))
         lines.append(f"k-hat {'none' if k_hat is None else f'{k_hat:.2f}'} (good up to {limit or 0.7:.2f})")
@@ -132,10 +134,7 @@ def _trust(run: RunRecord) -> tuple[str, list[str]]:
     if members:
         apart = [_digits(number(members.get(name))) for name in ("at_training", "elsewhere")]
         lines.append(f"members disagree by {apart[0]} at training inputs, by {apart[1]} away from them")
-    for part in (record, chains, whole):
-        found = part.get("warnings")
-        warnings += [str(line) for line in found] if isinstance(found, list) else []
-    return "; ".join(lines), list(dict.fromkeys(warnings))
+    return "; ".join(lines)
 
 
 def _bound(run: RunRecord) -> tuple[str, str | None]:

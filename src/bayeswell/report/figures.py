@@ -14,20 +14,26 @@ from ..plots import PLOTS, figure_to_svg
 from .bands import bands_of
 from .numbers import number
 from .reading import RunRecord, mapping
-from .summary import MethodRow, Table
+from .rows import MethodRow, Table
 
-TOGETHER = ("training_curves", "calibration", "risk_coverage", "sharpness", "loss_line", "step_times", "snr")
+TOGETHER = (
+    "calibration", "interval_coverage", "quantile_calibration", "risk_coverage", "training_curves", "sharpness",
+    "loss_line", "step_times", "snr",
+)  # fmt: skip
 """All rows in one picture."""
 ALONE = (
-    "reliability", "entropy", "ood_scores", "regression_band", "momentum_landscape", "beta_landscape", "rate_range",
-    "std_paths", "layers", "spectra", "std_heat_maps", "loss_plane", "examples",
+    "reliability", "residuals", "entropy", "ood_scores", "regression_band", "momentum_landscape", "beta_landscape",
+    "rate_range", "std_paths", "layers", "spectra", "std_heat_maps", "loss_plane", "examples",
 )  # fmt: skip
 """One picture for each row."""
 MOST = 36
 """Pictures of single rows on a page; drawing takes most of its time. Which are left out is said."""
 _ALL_OF = 2
-"""The first rows have all of theirs; of the others come reliability first, then entropy, and so on."""
-_SHOWN = 2
+"""So many rows have all of theirs, the best Bayesian method first; of the others come reliability first, then entropy,
+and so on."""
+_SHOWN = 1
+_ROUNDING = 1e-9
+"""Nats below which a mutual information is that of one network with itself."""
 _CLASSES = 20
 _MANY = 1_000_000
 _FAULTS = (BayeswellError, ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError)
@@ -66,7 +72,7 @@ def pictures_of(table: Table, prefix: str, most: int | None = MOST) -> Pictures:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)  # of numbers that are far too large to draw
                 alt = plot.describe(record)
-                svg = figure_to_svg(_laid_out(plot.draw(record)), name=f"{prefix}-{key}", alt=alt)
+                svg = figure_to_svg(_laid_out(plot.draw(record, "auto")), name=f"{prefix}-{key}", alt=alt)
         except _FAULTS as error:
             # Records come from files that anyone may have written: one that cannot be drawn is told of.
             notes.append(f"{of}: no picture '{name}': {' '.join(str(error).split())}")
@@ -94,9 +100,11 @@ def pictures_of(table: Table, prefix: str, most: int | None = MOST) -> Pictures:
             together.append(draw(name, known, name.replace("_", "-"), table.data))
     alone: dict[str, list[Picture]] = {}
     owned = [_own(row, alone=len(table.rows) == 1, beside=index in bands) for index, row in enumerate(table.rows)]
-    chosen = _chosen(owned, most)
-    for index, (row, own) in enumerate(zip(table.rows, owned, strict=True)):
-        wanted = [part for place, part in enumerate(own) if (index, place) in chosen]
+    order = order_of(table)
+    chosen = _chosen(owned, order, most)
+    for index in order:
+        row = table.rows[index]
+        wanted = [part for place, part in enumerate(owned[index]) if (index, place) in chosen]
         found = [draw(name, record, f"{index}-{key}", row.label) for name, key, record in wanted]
         alone[row.label] = [picture for picture in found if picture is not None]
     left = sum(map(len, owned)) - len(chosen)
@@ -107,10 +115,21 @@ def pictures_of(table: Table, prefix: str, most: int | None = MOST) -> Pictures:
     return Pictures([picture for picture in together if picture is not None], alone, notes)
 
 
-def _chosen(owned: Sequence[Sequence[Any]], most: int | None) -> set[tuple[int, int]]:
+def order_of(table: Table) -> list[int]:
+    """The places of the rows as their pictures stand: the best Bayesian method (by its NLL) first."""
+    found = list(range(len(table.rows)))
+    bayesian = [index for index in found if table.rows[index].is_bayesian and "nll" in table.rows[index].cells]
+    if not bayesian:
+        return found
+    best = min(bayesian, key=lambda index: table.rows[index].cells["nll"].mean)
+    return [best, *(index for index in found if index != best)]
+
+
+def _chosen(owned: Sequence[Sequence[Any]], order: Sequence[int], most: int | None) -> set[tuple[int, int]]:
     """(row, place among its pictures) of those that are drawn: rows in turn, but for the first ones, which have all."""
     places = [(index, place) for index, own in enumerate(owned) for place in range(len(own))]
-    places.sort(key=lambda pair: (pair[0] >= _ALL_OF, pair[1], pair[0]))
+    turn = {index: place for place, index in enumerate(order)}
+    places.sort(key=lambda pair: (turn[pair[0]] >= _ALL_OF, pair[1], turn[pair[0]]))
     return set(places[:most])
 
 
@@ -143,7 +162,7 @@ def _own(row: MethodRow, *, alone: bool, beside: bool) -> Sequence[tuple[str, st
     for name in ALONE:
         record = row.first.plot_record(name)
         key = name.replace("_", "-")
-        if not record or (beside and name == "regression_band"):
+        if not record or (beside and name == "regression_band") or _says_nothing(name, record):
             continue
         if name == "examples":
             try:
@@ -175,7 +194,29 @@ def _expanded(record: Any) -> dict[str, Any]:
 
 
 def _differ(scores: Any) -> bool:
-    return isinstance(scores, list) and any(scores)
+    return isinstance(scores, list) and any(abs(number(score) or 0.0) > _ROUNDING for score in scores)
+
+
+def _says_nothing(name: str, record: Any) -> bool:
+    """Whether a picture of stds would show nothing but zeros, as of a single network, or the one rank of a vector."""
+    if name == "layers":
+        rows = mapping(record).get("layers")
+        fields = [mapping(row) for row in rows] if isinstance(rows, list) else []
+        return bool(fields) and all(
+            number(row.get("std_ratio_max", row.get("std_ratio_median"))) == 0 for row in fields
+        )
+    if name == "std_paths":
+        paths = mapping(mapping(record).get("layers")).values()
+        return bool(paths) and all(isinstance(path, list) and path and not any(path) for path in paths)
+    if name == "std_heat_maps":
+        rows = mapping(record).get("stds")
+        known = [row for row in rows if isinstance(row, list)] if isinstance(rows, list) else []
+        return bool(known) and (len(known) == 1 or all(len(row) == 1 for row in known))
+    if name == "spectra" and isinstance(record, list) and record:
+        layers = mapping(record[-1]).get("layers")
+        values = [mapping(layer).get("stds") for layer in layers] if isinstance(layers, list) else []
+        return bool(values) and all(isinstance(one, list) and len(one) < 2 for one in values)
+    return False
 
 
 def example_record(run: RunRecord) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,23 @@ HEADLINE = ("accuracy", "rmse", "nll", "crps", "ece", "brier", "calibration_erro
             "shifted_accuracy", "shifted_nll", "shifted_ece", "ood_auroc_entropy", "std_ratio")  # fmt: skip
 _ERROR = "_error"
 _OF_RESULT = {"auroc": "ood_auroc_entropy", "entropy": "predictive_entropy", "ood_entropy": "ood_predictive_entropy"}
+
+
+_NAMES = {
+    "accuracy": "accuracy", "calibration_error": "calibration of quantiles",
+    "shifted_accuracy": "accuracy on corrupted images", "shifted_nll": "NLL on corrupted images",
+    "shifted_ece": "ECE on corrupted images", "ood_auroc_entropy": "AUROC of inputs from outside",
+}  # fmt: skip
+
+
+def name_of(score: Score) -> str:
+    """A score in a sentence."""
+    return _NAMES.get(score.key, score.heading)
+
+
+def listed(words: Sequence[str]) -> str:
+    """``a, b and c``."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def number(value: Any) -> float | None:

@@ -18,10 +18,12 @@ from ..errors import FileError
 from ..experiments.paths import path_of
 from ..extras import needs_extra
 from ..persistence import write_whole
+from ..plots import style_variables
 from ..version import __version__
+from .alarms import notes_of
 from .cards import card_of, text_of
 from .commands import report_command, train_command
-from .figures import MOST, pictures_of
+from .figures import MOST, order_of, pictures_of
 from .numbers import scores_of, seconds_of, shown
 from .reading import Reading, RunRecord, mapping, read_runs
 from .summary import Table, tables_of
@@ -45,7 +47,8 @@ def write_report(
 
     Without ``out`` it is ``report.html`` in the first folder. ``inspect`` as in ``read_runs``. ``every_picture`` also
     draws those of single rows that a page of many leaves out. ``told`` hears of each thing that is missing, which the
-    page says too, and ``judged`` of what was gained over ordinary training. The same folders give the same bytes.
+    page says too, and ``judged`` of what was gained over ordinary training, if that is among the methods. The same
+    folders give the same bytes.
     """
     reading = read_runs(paths, inspect)
     if not reading.runs:
@@ -60,7 +63,7 @@ def write_report(
     write_whole(place, page.encode("utf-8", "replace"))  # a path may hold bytes that are no text
     if judged is not None:
         for table in tables_of(reading.runs):
-            if (verdict := verdict_of(table)) is not None:
+            if (verdict := verdict_of(table)) is not None and verdict.control:
                 judged(verdict)
     return place
 
@@ -85,15 +88,18 @@ def render_page(reading: Reading, paths: Sequence[str] = (), *, title: str = "",
         # The page's own script and style, and the drawings of the plots room, are the only texts that are not escaped.
         script=Markup(script),
         script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii"),
-        style=Markup(style),
+        style=Markup(
+            style.replace("/* light */", style_variables("light")).replace("/* dark */", style_variables("dark"))
+        ),
         tables=[
             {
                 "table": table,
                 "pictures": drawn,
-                "cards": [card_of(row) for row in table.rows],
-                "verdict": verdict_of(table),
+                "cards": [card_of(row, verdict.worse.get(row.label, "") if verdict else "") for row in table.rows],
+                "verdict": verdict,
             }
             for table, drawn in zip(tables, pictures, strict=True)
+            for verdict in (verdict_of(table),)
         ],
         svg=Markup,
         runs=[_run_row(run) for run in reading.runs],
@@ -105,6 +111,7 @@ def render_page(reading: Reading, paths: Sequence[str] = (), *, title: str = "",
         report_command=report_command(list(paths)) if paths else "",
         missing=_missing(reading),
         notes=[note for drawn in pictures for note in drawn.notes],
+        explains_k_hat=any(notes_of(row.first) for table in tables for row in table.rows),
     )
 
 
@@ -149,8 +156,10 @@ def _missing(reading: Reading) -> list[tuple[str, list[str]]]:
 def _examples(tables: Sequence[Table]) -> dict[str, Any]:
     """What the browser of examples reads: images are kept once, whichever runs show them."""
     images: dict[str, Any] = {}
-    runs = []
+    runs: list[dict[str, Any]] = []
+    first = 0
     for table in tables:
+        best = table.rows[order_of(table)[0]]
         for row in table.rows:
             run = row.first
             record = mapping(run.plot_record("examples"))
@@ -158,6 +167,7 @@ def _examples(tables: Sequence[Table]) -> dict[str, Any]:
             if record.get("kind") not in ("classes", "real") or not rows:
                 continue
             columns = run.inspection.get("columns")
+            first = len(runs) if row is best and table is tables[0] else first
             runs.append(
                 {
                     "label": row.label,
@@ -168,7 +178,7 @@ def _examples(tables: Sequence[Table]) -> dict[str, Any]:
                     "examples": [_example(example, images) for example in rows],
                 }
             )
-    return {"runs": runs, "images": images}
+    return {"runs": runs, "images": images, "first": first}
 
 
 def _example(example: Mapping[str, Any], images: dict[str, Any]) -> dict[str, Any]:

@@ -4,99 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from ..metrics import estimate_over_seeds
-from .numbers import HEADLINE, SCORES, Score, number, scores_of, seconds_of, shown
-from .reading import RunRecord, mapping
+from .numbers import SCORES, Score, scores_of
+from .ranking import contest_of
+from .reading import RunRecord
+from .rows import Cell, MethodRow, Table, by_fold, repeats_of
 
-
-@dataclass(frozen=True)
-class Cell:
-    """A mean over seeds or folds (``repeats``), its standard error over them, and one run's over test examples."""
-
-    mean: float
-    over_seeds: float | None
-    over_examples: float | None
-    best: bool = False
-    repeats: str = "seeds"
-
-    @property
-    def text(self) -> str:
-        """As it is shown."""
-        return shown(self.mean)
-
-    @property
-    def errors(self) -> list[tuple[str, str]]:
-        """What each error is over, and the error."""
-        found = ((self.repeats, self.over_seeds), ("examples", self.over_examples))
-        return [(over, f"{error:.2g}") for over, error in found if error is not None]
-
-
-@dataclass
-class MethodRow:
-    """One choice of settings with its runs."""
-
-    label: str
-    runs: list[RunRecord]
-    cells: dict[str, Cell] = field(default_factory=dict)
-
-    @property
-    def first(self) -> RunRecord:
-        """The run that pictures of the row show: the first that was inspected, else the first."""
-        return next((run for run in self.runs if run.inspection), self.runs[0])
-
-    @property
-    def cost(self) -> float | None:
-        """Forward passes of a batch in all."""
-        return number(mapping(self.first.result.get("cost")).get("total"))
-
-    @property
-    def seconds(self) -> float | None:
-        """Mean training time of the runs that were timed."""
-        timed = [seconds for seconds in map(seconds_of, self.runs) if seconds is not None]
-        return sum(timed) / len(timed) if timed else None
-
-
-@dataclass
-class Table:
-    """All rows of one data set."""
-
-    data: str
-    rows: list[MethodRow]
-    scores: list[Score] = field(default_factory=list)
-
-    @property
-    def headline(self) -> list[Score]:
-        """The scores that a summary has room for."""
-        return [score for score in self.scores if score.key in HEADLINE]
-
-    @property
-    def seeds(self) -> int:
-        """The most runs that a row has."""
-        return max(len(row.runs) for row in self.rows)
-
-    @property
-    def repeats(self) -> str:
-        """What the rows are means over."""
-        return repeats_of([run for row in self.rows for run in row.runs])
-
-    @property
-    def comparison(self) -> dict[str, Any]:
-        """As ``comparison.json`` has it: what the plot of a comparison draws."""
-        rows = []
-        for row in self.rows:
-            scores = {
-                {"ood_auroc_entropy": "auroc"}.get(key, key): {
-                    "mean": cell.mean,
-                    "standard_error_over_seeds": cell.over_seeds,
-                    "standard_error_over_examples": cell.over_examples,
-                }
-                for key, cell in row.cells.items()
-            }
-            rows.append({"method": row.label, "scores": scores})
-        return {"rows": rows}
+__all__ = ["Cell", "MethodRow", "Table", "tables_of"]
 
 
 def tables_of(runs: Sequence[RunRecord]) -> list[Table]:
@@ -145,29 +62,8 @@ def _cells(runs: Sequence[RunRecord]) -> dict[str, Cell]:
     return cells
 
 
-def repeats_of(runs: Sequence[RunRecord]) -> str:
-    """What the runs of a row repeat: "folds", or "seeds"."""
-    return "folds" if any(run.repeat[1] for run in runs) else "seeds"
-
-
-def by_fold(values: Sequence[float], runs: Sequence[RunRecord]) -> list[float]:
-    """Of runs on folds the mean of each fold over its seeds: seeds of one fold say nothing of other examples."""
-    folds = {run.repeat[1] for run in runs}
-    if folds <= {""}:
-        return list(values)
-    groups = [
-        [value for value, run in zip(values, runs, strict=True) if run.repeat[1] == fold] for fold in sorted(folds)
-    ]
-    return [sum(group) / len(group) for group in groups]
-
-
 def _mark(score: Score, rows: Sequence[MethodRow]) -> None:
-    having = [row for row in rows if score.key in row.cells]
-    if not score.better or len(having) < 2:
-        return
-    choose = max if score.better == "high" else min
-    best = choose(row.cells[score.key].mean for row in having)
-    for row in having:
-        cell = row.cells[score.key]
-        if cell.mean == best:
-            row.cells[score.key] = replace(cell, best=True)
+    """Mark the best, and all that cannot be told from it."""
+    contest = contest_of(rows, score)
+    for row in contest.level if contest is not None else ():
+        row.cells[score.key] = replace(row.cells[score.key], best=True)

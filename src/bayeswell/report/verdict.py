@@ -1,26 +1,25 @@
-"""What was gained over ordinary training, and at what price, in words made from the numbers alone."""
+"""What a table says, in words made from the numbers alone: who leads, what was gained over ordinary training."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from .differences import Difference, difference
-from .numbers import SCORES, Score, number, shown
-from .reading import mapping
-from .summary import MethodRow, Table
+from .advice import Advice, advise, gap_of
+from .differences import CHANCE, Difference, difference
+from .numbers import SCORES, Score, listed, name_of, shown
+from .ranking import Contest, contest_of
+from .rows import MethodRow, Table
 
 CONTROL = "map"
-JUDGED = ("accuracy", "rmse", "nll", "crps", "ece", "shifted_accuracy", "shifted_nll", "shifted_ece",
-          "ood_auroc_entropy")  # fmt: skip
-_NAMES = {
-    "accuracy": "accuracy",
-    "shifted_accuracy": "accuracy on corrupted images", "shifted_nll": "NLL on corrupted images",
-    "shifted_ece": "ECE on corrupted images", "ood_auroc_entropy": "AUROC of inputs from outside",
-}  # fmt: skip
+JUDGED = ("accuracy", "rmse", "nll", "crps", "brier", "ece", "calibration_error", "shifted_accuracy", "shifted_nll",
+          "shifted_ece", "ood_auroc_entropy")  # fmt: skip
 _SAME = 0.005
-_CHANCE = 0.05
-"""How many of equal pairs are more than two standard errors apart, nearly."""
+_MARKS = (
+    "★ marks the best mean of a score and all that cannot be told from it by their differences in pairs: the method "
+    "that is truly best is among them in at least 95 of 100 such tables. Where no error is known, the best mean alone "
+    "is marked."
+)
 
 GAIN = ("is better in some scores and worse in none", "are better in some scores and worse in none")
 MIXED = ("is better in some scores and worse in others", "are better in some scores and worse in others")
@@ -40,7 +39,7 @@ class Finding:
     @property
     def name(self) -> str:
         """In a sentence."""
-        return _NAMES.get(self.score.key, self.score.heading)
+        return name_of(self.score)
 
     def told(self) -> str:
         """``NLL (0.0632, by 0.0160 ± 0.0060)``; of what is level the difference with its sign."""
@@ -53,32 +52,104 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A line on the control, a line for each other method, what the words mean, and all in one sentence."""
+    """``opening`` says who leads, ``advice`` whom to take for what, ``marks`` what a star means.
+
+    Where ordinary training is among the methods: a line on it (``control``), one for each other method, what their
+    words mean, and all in one sentence (``closing``); else these are empty. ``worse`` has by its label each method that
+    is worse than the control by more than chance gives to one of twenty methods that are not, with a line that says so.
+    """
 
     data: str
-    control: str
-    lines: list[str]
-    meaning: str
-    closing: str
+    opening: str
+    advice: list[Advice]
+    marks: str
+    control: str = ""
+    lines: list[str] = field(default_factory=list)
+    meaning: str = ""
+    closing: str = ""
+    worse: dict[str, str] = field(default_factory=dict)
 
 
 def verdict_of(table: Table) -> Verdict | None:
-    """The words of a table; None where there is no control, or nothing beside it."""
-    control = next((row for row in table.rows if row.first.method == CONTROL), None)
-    others = [row for row in table.rows if row is not control]
-    if control is None or not others:
+    """The words of a table; None where there is nothing to compare."""
+    contests = {score.key: contest for score in SCORES if (contest := contest_of(table.rows, score)) is not None}
+    judged = {key: contest for key, contest in contests.items() if key in JUDGED}
+    control = control_of(table)
+    if not judged:
         return None
-    judged = {id(row): _findings(row, control) for row in others}
-    found = [row for row in others if judged[id(row)]]
-    if not found:
-        return None
-    return Verdict(
-        data=table.data,
+    others = [(row, _findings(row, control)) for row in table.rows if row is not control] if control is not None else []
+    found = [(row, findings) for row, findings in others if findings]
+    verdict = Verdict(
+        table.data, _opening(list(judged.values()), control, {id(row): part for row, part in found}),
+        advise(table, contests), _MARKS,
+    )  # fmt: skip
+    if control is None or not found:
+        return verdict
+    return replace(
+        verdict,
         control=_control(control),
-        lines=[_line(row, control, judged[id(row)]) for row in found],
-        meaning=_meaning([finding for row in found for finding in judged[id(row)]], control),
-        closing=_closing(table.data, control, [(row, judged[id(row)]) for row in found]),
+        lines=[_line(row, control, findings) for row, findings in found],
+        meaning=_meaning([finding for _, findings in found for finding in findings], control),
+        closing=_closing(table.data, control, found),
+        worse={row.label: line for row, findings in found if (line := _worse(findings, control))},
     )
+
+
+def control_of(table: Table) -> MethodRow | None:
+    """The row of ordinary training."""
+    return next((row for row in table.rows if row.first.method == CONTROL), None)
+
+
+def _opening(contests: Sequence[Contest], control: MethodRow | None, findings: dict[int, list[Finding]]) -> str:
+    """Who has most of the best means, in which of them it is truly ahead, and what it has over the control."""
+    leads: dict[int, list[Contest]] = {}
+    for contest in contests:
+        leads.setdefault(id(contest.leader), []).append(contest)
+    top = max(leads.values(), key=len)
+    leader, count = top[0].leader, len(contests)
+    decided = [name_of(contest.score) for contest in top if contest.decided]
+    of = f"{len(top)} of {count} scores" if count > 1 else f"the only score, {name_of(top[0].score)}"
+    if all(contest.open and not contest.unknown for contest in contests):
+        said = (
+            f"No method is ahead of another by more than the error, in any of the {count} scores; {leader.label} has "
+        )
+        said += f"the best mean in {of}."
+    elif len(decided) == len(top):
+        said = f"{leader.label} leads in {of}, ahead of every other method by more than the error."
+    elif decided:
+        said = f"{leader.label} has the best mean in {of}; ahead of every other by more than the error only in "
+        said += f"{listed(decided)}."
+    else:
+        said = f"{leader.label} has the best mean in {of}, but in none of them is it ahead of every other by more than "
+        said += "the error."
+    return f"{said}{_over_control(leader, control, findings)}"
+
+
+def _over_control(leader: MethodRow, control: MethodRow | None, findings: dict[int, list[Finding]]) -> str:
+    if control is None:
+        return ""
+    if leader is control:
+        return f" {control.label} is ordinary training: no Bayesian method leads in more scores."
+    found = findings.get(id(leader), [])
+    better, worse = ([one.name for one in found if one.sense == sense] for sense in ("better", "worse"))
+    if not better and not worse:
+        gained = f" Against {control.label} nothing differs by more than its error."
+    else:
+        parts = [f"better in {listed(better)}"] if better else []
+        parts += [f"worse in {listed(worse)}"] if worse else []
+        rest = len(found) - len(better) - len(worse)
+        level = f"; the other {rest} scores do not differ by more than their error" if rest > 1 else ""
+        gained = f" Against {control.label} it is {' and '.join(parts)}{level}."
+    return f"{gained} {_price(leader, control)}"
+
+
+def _worse(findings: Sequence[Finding], control: MethodRow) -> str:
+    """A line if a method is worse than the control, by more than chance gives among so many scores."""
+    found = [
+        finding.told() for finding in findings
+        if finding.sense == "worse" and finding.difference.beyond(len(findings))
+    ]  # fmt: skip
+    return f"worse than {control.label} by more than the error: {listed(found)}" if found else ""
 
 
 def _findings(row: MethodRow, control: MethodRow) -> list[Finding]:
@@ -101,23 +172,23 @@ def _line(row: MethodRow, control: MethodRow, findings: Sequence[Finding]) -> st
     better, worse, level = (_of(findings, sense) for sense in ("better", "worse", "level"))
     name = control.label
     if better:
-        text = f"better than {name} in {_listed(better)}"
-        text += f"; worse in {_listed(worse)}" if worse else ""
-        text += f"; level in {_listed(level)}" if level else ""
+        text = f"better than {name} in {listed(better)}"
+        text += f"; worse in {listed(worse)}" if worse else ""
+        text += f"; level in {listed(level)}" if level else ""
     elif worse:
-        text = f"loses to {name}: worse in {_listed(worse)}, better in nothing"
-        text += f"; level in {_listed(level)}" if level else ""
+        text = f"loses to {name}: worse in {listed(worse)}, better in nothing"
+        text += f"; level in {listed(level)}" if level else ""
     else:
-        text = f"no better than {name} here, and no worse: level in {_listed(level)}"
-    return f"{row.label}: {text}. {_price(row, control)}{_gap(row)}"
+        text = f"no better than {name} here, and no worse: level in {listed(level)}"
+    return f"{row.label}: {text}. {_price(row, control)}{gap_of(row)}"
 
 
 def _control(row: MethodRow) -> str:
-    scores = [f"{_NAMES.get(s.key, s.heading)} {row.cells[s.key].text}" for s in SCORES
+    scores = [f"{name_of(s)} {row.cells[s.key].text}" for s in SCORES
               if s.key in JUDGED and s.key in row.cells]  # fmt: skip
     passes = "" if row.cost is None else f", for {row.cost:,.0f} passes"
     what = "ordinary training, is what the others are measured against"
-    return f"{row.label}, {what}: {', '.join(scores)}{passes}.{_gap(row)}"
+    return f"{row.label}, {what}: {', '.join(scores)}{passes}.{gap_of(row)}"
 
 
 def times_of(row: MethodRow, control: MethodRow) -> float | None:
@@ -134,38 +205,17 @@ def _price(row: MethodRow, control: MethodRow) -> str:
     return f"It costs {times:.3g} times {control.label}'s passes."
 
 
-def _gap(row: MethodRow) -> str:
-    """Where there is a gap in the inputs: how wide the band is in it, and whether it holds the targets."""
-    gap = mapping(mapping(row.first.plot_record("regression_band")).get("gap"))
-    covered, epistemic, ends = (_two(gap.get(name)) for name in ("covered", "epistemic", "ends"))
-    if covered is None or epistemic is None or ends is None:
-        return ""
-    within, among = epistemic
-    if among > 0:
-        times = f"{within / among:.1f}"
-        what = f"epistemic std {times} times that among the data"
-        band = f"its band widens ({what})" if float(times) > 1 else f"its band does not widen ({what})"
-    else:
-        band = "it has no epistemic band" if within == 0 else "it has an epistemic band there alone"
-    return (
-        f" In the gap in the inputs ({ends[0]:.2g} to {ends[1]:.2g}) {band}, and its 90 % intervals hold "
-        f"{100 * covered[0]:.0f} % of the targets there, {100 * covered[1]:.0f} % elsewhere."
-    )
-
-
-def _two(values: object) -> tuple[float, float] | None:
-    found = [number(value) for value in values] if isinstance(values, list) else []
-    return (found[0], found[1]) if len(found) == 2 and found[0] is not None and found[1] is not None else None
-
-
 def _meaning(findings: Sequence[Finding], control: MethodRow) -> str:
-    overs = _listed(list(dict.fromkeys(finding.difference.over for finding in findings)))
-    chance = _CHANCE * len(findings)
+    overs = listed(list(dict.fromkeys(finding.difference.over for finding in findings)))
+    chance = CHANCE * len(findings)
+    limits = sorted(finding.difference.limit() for finding in findings)
+    low, high = f"{limits[0]:.1f}", f"{limits[-1]:.1f}"
+    errors = "two" if low == high == "2.0" else low if low == high else f"{low} to {high}"
     alone = "" if any(finding.difference.over.split()[-1] in ("seeds", "folds") for finding in findings) else (
         " It is one training each: with another seed all may move again."
     )  # fmt: skip
     return (
-        f"Better and worse are differences from {control.label} of more than two standard errors (over {overs}); "
+        f"Better and worse are differences from {control.label} of more than {errors} standard errors (over {overs}); "
         f"of the {len(findings)} differences about {max(1, round(chance))} would look so by chance.{alone}"
     )
 
@@ -182,7 +232,7 @@ def _closing(data: str, control: MethodRow, found: Sequence[tuple[MethodRow, lis
         )  # fmt: skip
         kinds.setdefault(kind, []).append(row.label)
     order = (GAIN, MIXED, LEVEL, LOSE)
-    parts = [f"{_listed(kinds[kind])} {kind[len(kinds[kind]) > 1]}" for kind in order if kind in kinds]
+    parts = [f"{listed(kinds[kind])} {kind[len(kinds[kind]) > 1]}" for kind in order if kind in kinds]
     return f"On {data}, against {control.label}: {'; '.join(parts)}.{_lowest(control, found)}"
 
 
@@ -202,7 +252,3 @@ def _lowest(control: MethodRow, found: Sequence[tuple[MethodRow, list[Finding]]]
     apart = next((f for row, findings in found if row is best for f in findings if f.score.key == "nll"), None)
     sure = "" if apart is None or apart.sense == "better" else ", though by less than can be told"
     return f" The lowest NLL is {best.label}'s, {best.cells['nll'].text}{price}{sure}."
-
-
-def _listed(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

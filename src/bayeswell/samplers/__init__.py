@@ -14,5 +14,6 @@ SAMPLERS: Registry[Stepper] = Registry(
     requires=("lr", "build"),
     protocol=Stepper,
 )
+"""Samplers by name: optimizers whose steps are a Markov chain."""
 
 __all__ = ["PSGLD", "SAMPLERS", "SGHMC", "SGLD", "CyclicalSGLD", "Sampler"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,8 @@ TrialFunction: TypeAlias = Callable[[Mapping[str, Value], Path], float]
 
 DEFINITION, DATABASE, LOCK, TRIALS, LEASES = "sweep.json", "study.sqlite3", ".sweep.lock", "trials", ".leases"
 _FORMAT = "bayeswell sweep"
+_NAMES = re.compile(r"\$\{([^}]+)\}")
+"""What of an address is taken from the environment."""
 SAMPLERS = ("random", "tpe")
 DIRECTIONS = ("maximize", "minimize")
 
@@ -121,6 +124,7 @@ def storage_url(definition: Definition, folder: Path) -> str:
         if "?" in path:
             raise SettingError(f"{path!r}: an address of a database cannot hold '?'; choose another folder")
         return f"sqlite:///{path}"
+    _require_environment(definition.storage)
     return os.path.expandvars(definition.storage)
 
 
@@ -133,9 +137,17 @@ def check_storage(storage: str | None) -> str | None:
         raise SettingError(
             f"storage = {storage!r} is no address of a database; write sqlite:///PATH or postgresql://..."
         )
+    _require_environment(storage)
     if kind.split("+")[0] == "sqlite":
         path = rest.removeprefix("/")
         if path in ("", ":memory:"):
             raise SettingError(f"storage = {storage!r}: workers cannot share a database in memory; name a file")
         return f"{kind}:///{Path(path).resolve()}"
     return storage
+
+
+def _require_environment(storage: str) -> None:
+    """Refuse names that the environment does not have; the address itself, with a password perhaps, is not shown."""
+    missing = sorted({name for name in _NAMES.findall(storage) if name not in os.environ})
+    if missing:
+        raise SettingError(f"storage: {', '.join(missing)} is not in the environment; export it and run this again")

@@ -27,7 +27,9 @@ def open_study(definition: Definition, folder: Path, url: str, busy_seconds: flo
     if definition.storage is None:
         _check_database(folder / DATABASE)
     connect = {"timeout": busy_seconds} if url.startswith("sqlite") else {}
-    storage = optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": connect})
+    # Optuna fills in what stands in braces: an address is no template.
+    literal = url.replace("{", "{{").replace("}", "}}")
+    storage = optuna.storages.RDBStorage(literal, engine_kwargs={"connect_args": connect})
     where = without_password(url)
     if definition.name not in optuna.get_all_study_names(storage) and any((folder / TRIALS).iterdir()):
         raise FileError(

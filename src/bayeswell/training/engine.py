@@ -21,7 +21,7 @@ from ..types import Inputs, Progress, Terms
 from .data import Batches
 from .examples import part_of
 from .heartbeats import Heartbeats, open_store
-from .one_device import OneDevice, can_do_without_fabric
+from .one_device import OneDevice, can_do_without_fabric, warn_if_one_of_several
 
 PRECISIONS = ("32", "bf16-mixed", "16-mixed")
 STRATEGIES = ("auto", "ddp")
@@ -69,7 +69,9 @@ class Engine:
             raise SettingError("devices: precision = '16-mixed' needs an accelerator; on a CPU use 'bf16-mixed'")
         self.timeout = devices.timeout
         try:
-            alone = can_do_without_fabric(devices)
+            alone = can_do_without_fabric(devices.devices, devices.strategy, devices.precision)
+            if alone:
+                warn_if_one_of_several()
             self.fabric: Any = OneDevice.of(accelerator) if alone else _started_fabric(accelerator, devices)
         except (RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())

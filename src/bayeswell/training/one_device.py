@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import os
+import warnings
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..errors import BayeswellWarning
 from ..nested import map_tensors
 
-if TYPE_CHECKING:
-    from .engine import Devices
 
-
-def can_do_without_fabric(devices: Devices) -> bool:
+def can_do_without_fabric(devices: int, strategy: str, precision: str) -> bool:
     """Whether nothing is asked for that Fabric is there for: several processes, or another precision.
 
     Under ``fabric run`` (which sets LT_CLI_USED) the command line decides how many devices there are.
     """
-    plain = devices.devices == 1 and devices.strategy == "auto" and devices.precision == "32"
-    return plain and "LT_CLI_USED" not in os.environ
+    return devices == 1 and strategy == "auto" and precision == "32" and "LT_CLI_USED" not in os.environ
+
+
+def warn_if_one_of_several() -> None:
+    """Say that processes which torchrun has started know nothing of each other here."""
+    processes = os.environ.get("WORLD_SIZE", "")
+    if "TORCHELASTIC_RUN_ID" in os.environ and processes.isdecimal() and int(processes) > 1:
+        note = f"devices = 1, but torchrun has started {processes} processes: each trains the whole run by itself"
+        remedy = f"on one machine give devices={processes}, and they share each step"
+        warnings.warn(BayeswellWarning(f"{note}; {remedy}"), stacklevel=3)
 
 
 class OneDevice:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-LOGITS, NOISE = "logits", "noise"
-"""What a likelihood is made less sure by: its logits divided, or its noise std multiplied."""
+LOGITS = "logits"
+"""What makes a likelihood of classes less sure: its logits are divided."""
+NOISE = "noise"
+"""What makes a likelihood of real numbers less sure: its noise std is multiplied."""
 LARGEST_SCALE, LARGEST_WIDENING = 3.0, 8.0
 """Where the search ends: scales of stds from 0 on, widenings from 1 / LARGEST_WIDENING on."""
 _WORDS = {LOGITS: "logit temperature x", NOISE: "noise std x"}

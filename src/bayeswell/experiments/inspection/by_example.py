@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from ...datasets import Data, load_inputs
-from ...metrics import accuracy, calibration_bins, ece, nll
+from ...metrics import accuracy, brier, calibration_bins, ece, nll
 from ...metrics.estimates import from_influence
+from ...metrics.regression import CALIBRATION_LEVELS
 from ...predictive import ClassPrediction
 from ...predictive.predictor import Predictor
 from ..scores import BATCH, ECE_BINS
@@ -30,10 +31,11 @@ _IMAGES = 500
 
 
 def class_influences(probabilities: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Of accuracy, NLL and ECE, each (n,) in float64."""
+    """Of accuracy, NLL, Brier score and ECE, each (n,) in float64."""
     return {
         "accuracy": accuracy.of_examples(probabilities, labels).double(),
         "nll": nll.of_examples(probabilities, labels).double(),
+        "brier": brier.of_examples(probabilities, labels).double(),
         "ece": _ece_influence(probabilities, labels),
     }
 
@@ -75,17 +77,30 @@ def real_influences(by_example: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
+def quantile_influences(pit: Tensor) -> dict[str, Tensor]:
+    """Of the calibration error of quantiles and of the 90 % intervals' coverage, from P(Y <= y) of each target.
+
+    Mean over levels q of sign(share below - q) (1[pit <= q] - q), the signs held fixed: its mean is the error.
+    """
+    values = pit.double().reshape(len(pit), -1)
+    influence = torch.zeros(len(values), dtype=torch.float64)
+    for level in CALIBRATION_LEVELS:
+        excess = ((values <= level).double() - level).mean(1)
+        influence += excess.mean().sign() * excess / len(CALIBRATION_LEVELS)
+    return {"calibration_error": influence, "coverage_90": ((values - 0.5).abs() <= 0.45).double().mean(1)}
+
+
 def shifted_records(predictor: Predictor, data: Data, draws: int) -> dict[str, Any]:
     """Accuracy, NLL and ECE on corrupted test images (the first 500), mean over four corruptions of severity 3."""
     labels = data.test[1][:_IMAGES].cpu()
     totals: dict[str, Tensor] = {}
-    scores = {"accuracy": 0.0, "nll": 0.0, "ece": 0.0}
+    scores = {"accuracy": 0.0, "nll": 0.0, "brier": 0.0, "ece": 0.0}
     for corruption in CORRUPTED:
         choice = {"name": "corrupted", "corruption": corruption, "severity": _SEVERITY}
         found = predictor.predict(load_inputs(choice, data)[:_IMAGES], draws=draws, batch_size=BATCH)
         assert isinstance(found, ClassPrediction)
         probabilities = found.probabilities.cpu()
-        for name, score in (("accuracy", accuracy), ("nll", nll)):
+        for name, score in (("accuracy", accuracy), ("nll", nll), ("brier", brier)):
             scores[name] += float(score(probabilities, labels)) / len(CORRUPTED)
         scores["ece"] += float(ece(probabilities, labels, bins=ECE_BINS)) / len(CORRUPTED)
         for name, influence in class_influences(probabilities, labels).items():

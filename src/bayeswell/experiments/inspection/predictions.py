@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,18 +19,20 @@ from ...metrics import (
     flat_record,
     risk_coverage,
 )
+from ...metrics.regression import CALIBRATION_LEVELS, interval_coverage
 from ...metrics.uncertainty import least_confidence
 from ...predictive import ClassPrediction, RealPrediction
 from ...predictive.predictor import Predictor
 from ..experiment import Experiment
 from ..scores import BATCH, ECE_BINS, evaluation_of, raw_std
-from .by_example import class_influences, detection_influences, kept, real_influences
+from .by_example import class_influences, detection_influences, kept, quantile_influences, real_influences
 from .examples import class_examples, real_examples
 
 _SCORES = 1000
 """More scores of one kind than this are kept as a fine histogram."""
 _CELLS = 500
 _POINTS = 200
+_RESIDUALS = 500
 _PLACES = 161
 _WIDE = 0.1
 
@@ -55,10 +58,15 @@ def prediction_records(seen: Seen, curve_bins: int = ECE_BINS) -> dict[str, Any]
         evaluation = evaluation_of(seen.predictor, data, draws=seen.experiment.draws)
         std = raw_std(found.variance.cpu().double().sqrt(), data.scaling)
         risk = _curve(evaluation.by_example["squared_error"], std.flatten(1).mean(1))
+        pit = _pit(seen, found)
         return {
             "metrics": evaluation.as_dict(),
-            "by_example": kept(real_influences(evaluation.by_example)),
+            "by_example": kept(
+                real_influences(evaluation.by_example) | ({} if pit is None else quantile_influences(pit))
+            ),
             "risk_coverage": risk,
+            **({} if pit is None else quantile_records(pit)),
+            **residual_records(seen, found),
         }
     probabilities = found.probabilities.cpu()
     samples = None if found.kept is None else found.kept.cpu()
@@ -69,7 +77,7 @@ def prediction_records(seen: Seen, curve_bins: int = ECE_BINS) -> dict[str, Any]
         probabilities, targets, samples=samples,
         mutual_information=None if samples is not None else found.mutual_information.cpu(), **strange,
     )  # fmt: skip
-    bins = calibration_bins(probabilities, targets, bins=curve_bins)
+    bins = calibration_bins(probabilities, targets, bins=curve_bins, binning="quantile")
     hits = accuracy.of_examples(probabilities, targets)
     entropy, right = found.entropy.cpu(), hits.bool()
     records: dict[str, Any] = {
@@ -77,7 +85,7 @@ def prediction_records(seen: Seen, curve_bins: int = ECE_BINS) -> dict[str, Any]
         "by_example": kept(class_influences(probabilities, targets)) if targets.dim() == 1 else {},
         "reliability": {
             **{name: getattr(bins, name).tolist() for name in ("low", "high", "count", "confidence", "accuracy")},
-            "ece": metrics["ece"] if curve_bins == ECE_BINS else ece(probabilities, targets, bins=curve_bins),
+            "ece": ece(probabilities, targets, bins=curve_bins, binning="quantile"),
         },
         "risk_coverage": {**_curve(1 - hits, least_confidence(probabilities)), "aurc": metrics["aurc"]},
         "entropy": {
@@ -107,6 +115,43 @@ def prediction_records(seen: Seen, curve_bins: int = ECE_BINS) -> dict[str, Any]
         for name, (here, there) in scores.items()
     ]  # fmt: skip
     return records
+
+
+def _pit(seen: Seen, found: RealPrediction) -> Tensor | None:
+    """P(Y <= y) of every test target; None of counts, and of a law that cannot be asked."""
+    law = found.law
+    if (
+        law is None
+        or law.is_discrete
+        or not (hasattr(law.likelihood, "cdf") or hasattr(law.likelihood, "sample_targets"))
+    ):
+        return None
+    return law.cdf(seen.data.test[1].reshape(found.mean.shape)).cpu().double().clamp(0, 1)
+
+
+def quantile_records(pit: Tensor) -> dict[str, Any]:
+    """Of levels 0.05 to 0.95 the share of targets at or below the quantile, and in the central interval."""
+    values, levels = pit.reshape(-1), list(CALIBRATION_LEVELS)
+    below = [float((values <= level).double().mean()) for level in levels]
+    inside = [float(interval_coverage(values, level)) for level in levels]
+    # Targets of one example are not independent: bands go by the examples.
+    common = {"levels": levels, "count": len(pit)}
+    return {
+        "quantile_calibration": {**common, "observed": below},
+        "interval_coverage": {**common, "observed": inside},
+    }
+
+
+def residual_records(seen: Seen, found: RealPrediction) -> dict[str, Any]:
+    """Mean, residual and std of the first output of some test examples, in raw units; nothing without a std."""
+    scaling, every = seen.data.scaling, max(1, -(-len(found.mean) // _RESIDUALS))
+    mean = scaling.raw_targets(found.mean.cpu().double()).reshape(len(found.mean), -1)
+    truth = scaling.raw_targets(seen.data.test[1].cpu().double()).reshape(mean.shape)
+    std = raw_std(found.variance.cpu().double().sqrt(), scaling).reshape(mean.shape)
+    columns = {"predicted": mean, "residual": truth - mean, "std": std}
+    chosen = {name: values[::every, 0].tolist() for name, values in columns.items()}
+    good = all(0 < value < math.inf for value in chosen["std"])
+    return {"residuals": chosen} if good else {}
 
 
 def example_records(seen: Seen) -> dict[str, Any]:
@@ -165,9 +210,12 @@ def _gap(seen: Seen, line: Tensor, along: RealPrediction) -> dict[str, Any]:
     epistemic = along.epistemic_variance.cpu().double().sqrt().flatten()
     scale = 1.0 if data.scaling.target_scale is None else float(data.scaling.target_scale)
 
+    def hollow(places: Tensor, within: bool) -> Tensor:
+        inner = (places > left) & (places < right)
+        return inner if within else ~inner & (places >= low) & (places <= high)
+
     def share(places: Tensor, values: Tensor, within: bool) -> float | None:
-        hollow = (places > left) & (places < right)
-        chosen = values[hollow if within else ~hollow & (places >= low) & (places <= high)]
+        chosen = values[hollow(places, within)]
         return float(chosen.double().mean()) if len(chosen) else None
 
     tests, ends = data.test[0].flatten(), torch.tensor([[left], [right]], dtype=torch.float64)
@@ -176,6 +224,7 @@ def _gap(seen: Seen, line: Tensor, along: RealPrediction) -> dict[str, Any]:
             "ends": data.scaling.raw_inputs(ends).flatten().tolist(),
             "epistemic": [share(line, epistemic * scale, within) for within in (True, False)],
             "covered": [share(tests, inside, within) for within in (True, False)],
+            "tests": [int(hollow(tests, within).sum()) for within in (True, False)],
         }
     }
 

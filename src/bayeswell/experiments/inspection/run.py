@@ -35,7 +35,7 @@ from .posterior import posterior_records, without_data
 from .predictions import Seen, example_records, prediction_records, regression_band
 
 INSPECTION = "inspection.json"
-FORMAT = 2
+FORMAT = 3
 _KEPT = 20_000_000
 """So many probabilities of draws are kept at once at most (draws x examples x classes)."""
 

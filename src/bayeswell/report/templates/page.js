@@ -183,6 +183,7 @@
   };
   const several = new Set(data.runs.map((one) => one.data)).size > 1;
   runs.replaceChildren(...data.runs.map((one, index) => option(String(index), several ? `${one.label}, ${one.data}` : one.label)));
+  runs.value = String(data.first);
   runs.addEventListener("change", choose);
   kinds.addEventListener("change", fill);
   const move = (by) => { const count = examples().length; chosen = (chosen + by + count) % count; show(); };

@@ -1,0 +1,80 @@
+"""A cell of a study: one way to train, at one point of the grid, known by its settings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..experiments import Experiment
+from ..experiments.experiment import slug
+from ..plain import plain
+
+
+@dataclass(frozen=True)
+class Cell:
+    """``label`` as the file has it, ``at`` the point of the grid by dotted path, ``home`` the folder of the file."""
+
+    label: str
+    at: Mapping[str, Any]
+    experiment: Experiment
+    home: Path
+    about: str = ""
+
+    @property
+    def name(self) -> str:
+        """``vi@temperature=0.1``: the label, and the settings of the grid by their last names."""
+        return self.label + ("@" + ",".join(f"{last_name(path)}={shown(value)}" for path, value in self.at.items())
+                             if self.at else "")  # fmt: skip
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What was said of the run, without its seed; paths beside the study file as they stand in it."""
+        record = {name: value for name, value in self.experiment.as_json().items() if name != "seed"}
+        return dict(_relative(record, str(self.home)))
+
+    @property
+    def settings_hash(self) -> str:
+        """Of what was said."""
+        return _hash(self.settings)
+
+    @property
+    def parts_hash(self) -> str:
+        """Of what the method then consists of: it changes with the package's own defaults."""
+        return _hash(plain(self.experiment.method_part, _parts))
+
+    @property
+    def folder(self) -> str:
+        """The name of its runs' folders, but for the seed: other settings or other defaults have another one."""
+        return f"{slug(self.label)[:60]}-{_hash([self.settings_hash, self.parts_hash])[:10]}"
+
+
+def last_name(path: str) -> str:
+    """``lr`` of ``method.stepper.lr``."""
+    return path.rsplit(".", 1)[-1]
+
+
+def shown(value: Any) -> str:
+    """A value of a grid in few letters."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _hash(record: Any) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True, default=repr).encode()).hexdigest()[:16]
+
+
+def _parts(value: Any) -> Any:
+    """A part of a method as its name and fields; anything else by its type."""
+    fields = getattr(value, "__dataclass_fields__", None)
+    if fields is None:
+        return type(value).__name__
+    return {"part": type(value).__name__, **{name: plain(getattr(value, name), _parts) for name in fields}}
+
+
+def _relative(value: Any, home: str) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _relative(part, home) for key, part in value.items()}
+    return value.removeprefix(home).lstrip("/") if isinstance(value, str) and value.startswith(home) else value

@@ -1,0 +1,150 @@
+"""The README of a study folder, and the index of all: made from study files and results, never written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ..metrics.estimates import Estimate
+from ..persistence import write_whole
+from .claims import FAILS, HOLDS, UNKNOWN, UNTESTED, Claim, Verdict
+from .definition import Study
+from .findings import Findings, best_findings
+from .pictures import draw
+from .results import read_results
+
+PAGE = "README.md"
+_MADE = "Made by `bayeswell study`; do not edit."
+_INDEX = """Each row counts the claims of a paper by what our runs say of them. A claim has a rule, in the study file;
+its row, the numbers and what the controls say are on the paper's page. `docs/studies.md` tells how a study is written;
+`bayeswell study studies --scale cpu` runs what is missing, and goes on after a kill."""
+_GAINS = "Paper and ours: of two cells the gain of the first over the second, positive where it is better."
+_COUNTED = (HOLDS, FAILS, UNTESTED, UNKNOWN)
+
+
+def write_page(folder: Path, found: Mapping[str, tuple[Study, Findings | None]]) -> Path:
+    """One page for the studies of a folder, with their pictures in ``pictures/``."""
+    first = next(iter(found.values()))[0]
+    parts = [f"# {first.paper}", _MADE]
+    parts += [_study(folder, study, findings) for study, findings in found.values()]
+    write_whole(folder / PAGE, ("\n\n".join(parts) + "\n").encode())
+    return folder / PAGE
+
+
+def write_index(root: Path, folders: Mapping[Path, Mapping[str, tuple[Study, Findings | None]]]) -> Path:
+    """What the claims of all papers are worth, in one screen."""
+    lines = ["# Studies: papers' claims, tried", "", _MADE, "", _INDEX, "",
+             f"| paper | runs | {' | '.join(_COUNTED)} |", "|---|---|---|---|---|---|"]  # fmt: skip
+    for folder, found in folders.items():
+        counts = dict.fromkeys(_COUNTED, 0)
+        done = wanted = 0
+        for study, findings in found.values():
+            shown = findings or _nothing(study)
+            done, wanted = done + shown.done, wanted + shown.wanted
+            for claim in study.claims:
+                if not claim.control_of:
+                    counts[shown.verdict(claim).word] += 1
+        title = next(iter(found.values()))[0].paper
+        cells = " | ".join(str(counts[word]) for word in _COUNTED)
+        lines.append(f"| [{title}]({folder.name}/{PAGE}) | {done} of {wanted} | {cells} |")
+    write_whole(root / PAGE, ("\n".join(lines) + "\n").encode())
+    return root / PAGE
+
+
+def findings_of(studies: Sequence[Study]) -> dict[str, tuple[Study, Findings | None]]:
+    """What the committed results of each study say."""
+    return {study.name: (study, best_findings(study, read_results(study.results))) for study in studies}
+
+
+def _nothing(study: Study) -> Findings:
+    """A study without results: its claims have a row each all the same."""
+    name = "cpu" if "cpu" in study.scales else next(iter(study.scales))
+    return Findings(study, study.scales[name], [])
+
+
+def _study(folder: Path, study: Study, findings: Findings | None) -> str:
+    shown = findings or _nothing(study)
+    parts = [f"## {study.title}"]
+    if study.about:
+        parts.append(study.about)
+    parts.append(_state(study, shown))
+    parts.append(_claims(study, shown))
+    if findings is not None:
+        parts.append(_numbers(study, findings))
+        parts += [f"![{title}](pictures/{path.name})" for title, path in draw(folder / "pictures", findings)]
+        for line in findings.failures:
+            parts.append(f"Failed: `{line.cell}` {dict(line.at) or ''} seed {line.seed}: {line.error}")
+    return "\n\n".join(parts)
+
+
+def _state(study: Study, found: Findings) -> str:
+    scale = found.scale
+    if not found.done:
+        text = f"No results yet at the scale `{scale.name}` ({found.wanted} runs wanted)."
+    else:
+        text = (
+            f"Scale `{scale.name}`: {found.done} of {found.wanted} runs, {len(scale.seeds)} seeds, "
+            f"{found.seconds / 60:,.1f} minutes of machine time."
+        )
+    if scale.about:
+        text += f" {scale.about}"
+    if found.stale:
+        text += (
+            f" {found.stale} runs were made with other defaults than the package has now (`--renew` makes them again)."
+        )
+    commits = sorted({line.commit for line in found.lines if line.commit and line.scale == scale.name})
+    if commits and found.done:
+        text += f" Commit{'' if len(commits) == 1 else 's'} {', '.join(f'`{one}`' for one in commits)}."
+    place = "/".join(study.path.resolve().parts[-3:])
+    return f"{text}\n\n`bayeswell study {place} --scale {scale.name}`"
+
+
+def _claims(study: Study, found: Findings) -> str:
+    """Claims with the controls that tell below each."""
+    rows = ["| claim | where | rule | paper | ours | verdict |", "|---|---|---|---|---|---|"]
+    for claim in study.claims:
+        if claim.control_of:
+            continue
+        rows.append(_row(claim, found.verdict(claim)))
+        rows += [_row(one, found.verdict(one), "control: ") for one in study.claims if one.control_of == claim.name]
+    return "\n".join([*rows, "", _GAINS])
+
+
+def _row(claim: Claim, verdict: Verdict, before: str = "") -> str:
+    paper = "" if verdict.printed is None else f"{verdict.printed:.7g}"
+    word = f"**{verdict.word}**"
+    if claim.means and verdict.word == HOLDS:
+        word += f": {claim.means}"
+    said = "" if claim.rule == "not_testable" else verdict.said
+    columns = [f"{before}{_cell(claim.text)}", _cell(claim.where), _cell(claim.in_words), paper, _cell(said), word]
+    return f"| {' | '.join(columns)} |"
+
+
+def _numbers(study: Study, found: Findings) -> str:
+    """Every cell with every score: the paper's number, where there is one, before ours."""
+    head = ["cell", "runs", *(f"{score}" for score in study.scores)]
+    rows = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    best = {cell.label: found.cell(cell.label, {}) for cell in found.scale.cells} if study.choose else {}
+    for cell in found.scale.cells:
+        mark = " (chosen)" if cell.at and best.get(cell.label) is cell else ""
+        runs = len(found.values(cell.label, cell.at, study.scores[0]))
+        at = {} if mark else cell.at  # what the paper prints without a point of the grid is its choice, beside ours
+        scores = [_pair(found.printed(cell.label, at, score), found.score(cell, score)) for score in study.scores]
+        rows.append(f"| {_cell(cell.name)}{mark} | {runs} | {' | '.join(scores)} |")
+    wheres = sorted({one.where for one in study.printed})
+    notes = [f"Paper ({'; '.join(wheres)}) \\| ours ± standard error over seeds." if wheres else
+             "± standard error over seeds."]  # fmt: skip
+    if study.choose:
+        notes.append(f"Chosen: the point of the grid with the best mean {study.choose}; the test set plays no part.")
+    return "\n".join([*rows, "", *notes])
+
+
+def _pair(paper: float | None, ours: Estimate | None) -> str:
+    left = "" if paper is None else f"{paper:g} \\| "
+    if ours is None:
+        return f"{left}–" if left else "–"
+    return f"{left}{ours.value:.4g}" + ("" if not ours.error else f" ± {ours.error:.2g}")
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
