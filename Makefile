@@ -111,7 +111,7 @@ docs: environment-dev ## the documentation site, into build/site; any warning, d
 	$(PY) tools/check_site.py build/site
 
 docs-serve: environment-dev ## the site on http://127.0.0.1:8000, made anew whenever a page changes
-	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs serve --livereload $(ARGS)
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs serve $(ARGS)
 
 doc-blocks: environment-dev ## run the code of README and docs and compare what it prints (ARGS=docs/x.md: one page)
 	$(TEST_ENV) $(PY) tools/doc_blocks.py --jobs $(JOBS) $(ARGS)

@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 
 from bayeswell.errors import SettingError
-from bayeswell.studies import FAILS, HOLDS, UNTESTED, Findings, Line, Verdict, append_line, read_results, read_study
+from bayeswell.studies import (
+    FAILS,
+    HOLDS,
+    UNKNOWN,
+    UNTESTED,
+    Findings,
+    Line,
+    Verdict,
+    append_line,
+    read_results,
+    read_study,
+)
 from bayeswell.studies.definition import Study
 from bayeswell.studies.statistics import higher_is_better, paired, slope
 
@@ -151,7 +162,7 @@ def test_a_point_of_the_grid_is_chosen_by_validation_data_and_not_by_the_test_se
 
 
 def test_without_results_without_errors_or_at_the_smoke_scale_nothing_is_judged(tmp_path: Path) -> None:
-    assert verdict(tmp_path, BETTER, {}).word == UNTESTED
+    assert verdict(tmp_path, BETTER, {}).word == UNKNOWN
     assert verdict(tmp_path, BETTER, {"a": [0.1], "b": [0.9]}).word == UNTESTED
     assert verdict(tmp_path, BETTER, APART, scale="smoke").word == UNTESTED
     found = verdict(tmp_path, 'not_testable = "ImageNet cannot be had"', APART)

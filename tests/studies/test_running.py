@@ -141,4 +141,4 @@ def test_the_index_counts_the_claims_of_each_paper(study_file: Path) -> None:
     root = study_file.parent.parent
     pages = write_pages(root, find_studies(root))
     assert pages == [study_file.parent / "README.md", root / "README.md"]
-    assert "| [A paper, 2020](paper/README.md) | 0 of 4 | 0 | 0 | 1 |" in pages[1].read_text()
+    assert "| [A paper, 2020](paper/README.md) | 0 of 4 | 0 | 0 | 0 | 1 |" in pages[1].read_text()

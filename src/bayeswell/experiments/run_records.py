@@ -2,17 +2,64 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
 from ..diagnostics import GradientSNR, StdTrace
-from ..persistence import write_document
-from ..training import Callback
+from ..errors import BayeswellError
+from ..persistence import read_document, write_document
+from ..random import make_generator
+from ..training import Callback, EpochRecord, Run
+from ..training.finalize import collected_model, one_pass
+from ..training.scores import validation_on
+from ..training.streams import own_global_stream
 
 RECORDS = "records.json"
 """What was measured besides, by us or by a program: the name of a plot and its record, drawn as they stand."""
 
+AVERAGES = "averages.json"
+"""Scores of the averaged model (HWA, SWA, SWAG, a bank of draws) after each epoch that had one."""
+
 _WINDOWS, _BATCHES = 40, 10
+_DRAWS = 10
+
+
+class AverageTrace(Callback):
+    """After each epoch, how good the model is that the collector would end with now, on held-out data.
+
+    The log has the iterate, which is another model. Training goes on as if nobody had looked: a copy is measured, with
+    random numbers of its own. Epochs before a resumption are not in it.
+    """
+
+    def __init__(self, inputs: Any, targets: Any) -> None:
+        self.validate = validation_on(inputs, targets, draws=_DRAWS)
+        self.epochs: list[dict[str, float]] = []
+
+    def after_epoch(self, run: Run, record: EpochRecord) -> None:
+        collector = run.assembly.collector
+        if collector is None or run.member or run.engine.rank:
+            return
+        with own_global_stream():
+            try:
+                model = collected_model(
+                    copy.deepcopy(run.assembly.model), collector, lambda: (inputs for inputs, _ in one_pass(run)),
+                    run.batches.count, make_generator(0, run.engine.device),
+                )  # fmt: skip
+            except BayeswellError:  # too few snapshots so far
+                return
+            scores = self.validate(model, run.assembly.likelihood)
+        self.epochs.append({"epoch": record.epoch, "step": run.step, **scores})
+
+    def write(self, folder: Path) -> None:
+        """Write ``averages.json``, if there is anything in it."""
+        if self.epochs:
+            write_document(folder / AVERAGES, {"epochs": list(self.epochs)})
+
+
+def averages_of(folder: Path) -> list[dict[str, float]]:
+    """What ``AverageTrace`` has left in the folder of a run."""
+    return list(read_document(folder / AVERAGES)["epochs"]) if (folder / AVERAGES).exists() else []
 
 
 class Traces:

@@ -22,7 +22,7 @@ from .given import NOTHING, Given
 from .loggers import Watchers
 from .paths import path_of
 from .problem import Problem, load_problem, training_data
-from .run_records import Traces
+from .run_records import AverageTrace, Traces
 
 _PARTS = frozenset({"format", "test", "cost", "chains", "time"})
 AnyPath = str | os.PathLike[str]
@@ -67,6 +67,8 @@ def run(
     bar = [ProgressBar(label)] if wants_progress(progress) else []
     watchers = Watchers([*loggers, *bar])
     traces = Traces(experiment.epochs * _batches(experiment, problem)) if experiment.diagnose else None
+    averages = AverageTrace(*(problem.data.validation or problem.data.test)) if experiment.diagnose else None
+    onlookers = [*(traces.callbacks if traces else ()), *([averages] if averages else ())]
     data, augment = training_data(experiment, problem.data, given)
     began = time.perf_counter()
     try:
@@ -75,7 +77,7 @@ def run(
             epochs=experiment.epochs, batch_size=experiment.batch_size, seed=experiment.seed, where=experiment.where,
             validation=problem.data.validation, early_stopping=experiment.keep_best, augment=augment,
             accumulate=experiment.accumulate, devices=experiment.devices_part, folder=run_folder,
-            callbacks=[watchers, *([] if traces is None else traces.callbacks)], progress=False,
+            callbacks=[watchers, *onlookers], progress=False,
             calibrate=experiment.calibrate,
         )  # fmt: skip
     except Interrupted:
@@ -95,6 +97,8 @@ def run(
     try:
         if traces is not None:
             traces.write(folder)
+        if averages is not None:
+            averages.write(folder)
         return _finish(experiment, problem, result, run_folder, seconds, watchers.steps)
     except (BayeswellError, OSError) as error:
         raise RunFailed(f"{error}; the run is trained, and `resume` finishes it") from error

@@ -19,7 +19,7 @@ from ..training.run_folder import CHECKPOINTS, CONFIG, METRICS, MODEL, NEWEST, R
 from .comparing import COMPARISON
 from .data_spec import NAME as DATA
 from .paths import path_of
-from .run_records import RECORDS
+from .run_records import AVERAGES, RECORDS
 
 CSV, INSPECTION = "metrics.csv", "inspection.json"
 _DOCUMENTS = (CONFIG, NEWEST, DATA, SEALS, RESULT, INSPECTION)
@@ -61,6 +61,8 @@ def verdicts(folder: Path) -> Iterator[Verdict]:
             yield _verdict(folder / name, lambda name=name: _document(run, name))  # type: ignore[misc]
     if (folder / RECORDS).exists():
         yield _verdict(folder / RECORDS, lambda: read_document(folder / RECORDS, users=True))
+    if (folder / AVERAGES).exists():
+        yield _verdict(folder / AVERAGES, lambda: read_document(folder / AVERAGES))
     if (folder / METRICS).exists():
         yield _verdict(folder / METRICS, run.epochs)
     if (folder / CSV).exists():

@@ -1,7 +1,7 @@
 """Studies: a paper's claims, tried. Cells over a grid of settings, seeds, results as they come, verdicts by rule."""
 
 from .cells import Cell
-from .claims import FAILS, HOLDS, UNTESTED, Claim, Verdict, judge
+from .claims import FAILS, HOLDS, UNKNOWN, UNTESTED, Claim, Verdict, judge
 from .definition import SCALES, Scale, Study, read_study
 from .findings import Findings, best_findings
 from .folders import find_studies, write_pages
@@ -13,6 +13,7 @@ __all__ = [
     "FAILS",
     "HOLDS",
     "SCALES",
+    "UNKNOWN",
     "UNTESTED",
     "Cell",
     "Claim",

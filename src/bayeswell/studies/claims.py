@@ -34,6 +34,8 @@ from ..metrics.estimates import Estimate
 from .statistics import higher_is_better, over_seeds, paired, ratios, slope
 
 HOLDS, FAILS, UNTESTED = "holds", "does not hold", "not testable at this scale"
+UNKNOWN = "no results yet"
+"""No verdict: the runs that a claim is about are not there."""
 _RULES = {
     "better": ("than", "score"), "same": ("score", "within"), "value": ("score", "between"),
     "ratio": ("to", "score", "between"), "trend": ("along", "score", "of"), "not_testable": (),
@@ -81,7 +83,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """``word`` is one of the three; ``found`` the number that decided, ``said`` in words; ``printed`` the paper's."""
+    """``word`` is one of the four; ``found`` the number that decided, ``said`` in words; ``printed`` the paper's."""
 
     word: str
     said: str
@@ -148,7 +150,7 @@ def judge(claim: Claim, scale: str, judges: bool, values: Values, points: Points
         return Verdict(UNTESTED, str(s.get("why", f"only at the scale {', '.join(s['scales'])}")))
     found, shown = _measured(claim, values, points, printed)
     if found is None:
-        return Verdict(UNTESTED, "no results yet", printed=shown)
+        return Verdict(UNKNOWN, "", printed=shown)
     if s.get("exact"):
         low, high = s["between"]
         return _verdict(HOLDS if low <= found.value <= high else FAILS, found, shown)

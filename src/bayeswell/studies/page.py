@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..metrics.estimates import Estimate
 from ..persistence import write_whole
-from .claims import FAILS, HOLDS, UNTESTED, Claim, Verdict
+from .claims import FAILS, HOLDS, UNKNOWN, UNTESTED, Claim, Verdict
 from .definition import Study
 from .findings import Findings, best_findings
 from .pictures import draw
@@ -18,7 +18,8 @@ _MADE = "Made by `bayeswell study`; do not edit."
 _INDEX = """Each row counts the claims of a paper by what our runs say of them. A claim has a rule, in the study file;
 its row, the numbers and what the controls say are on the paper's page. `docs/studies.md` tells how a study is written;
 `bayeswell study studies --scale cpu` runs what is missing, and goes on after a kill."""
-_COUNTED = (HOLDS, FAILS, UNTESTED)
+_GAINS = "Paper and ours: of two cells the gain of the first over the second, positive where it is better."
+_COUNTED = (HOLDS, FAILS, UNTESTED, UNKNOWN)
 
 
 def write_page(folder: Path, found: Mapping[str, tuple[Study, Findings | None]]) -> Path:
@@ -33,7 +34,7 @@ def write_page(folder: Path, found: Mapping[str, tuple[Study, Findings | None]])
 def write_index(root: Path, folders: Mapping[Path, Mapping[str, tuple[Study, Findings | None]]]) -> Path:
     """What the claims of all papers are worth, in one screen."""
     lines = ["# Studies: papers' claims, tried", "", _MADE, "", _INDEX, "",
-             f"| paper | runs | {' | '.join(_COUNTED)} |", "|---|---|---|---|---|"]  # fmt: skip
+             f"| paper | runs | {' | '.join(_COUNTED)} |", "|---|---|---|---|---|---|"]  # fmt: skip
     for folder, found in folders.items():
         counts = dict.fromkeys(_COUNTED, 0)
         done = wanted = 0
@@ -94,7 +95,8 @@ def _state(study: Study, found: Findings) -> str:
     commits = sorted({line.commit for line in found.lines if line.commit and line.scale == scale.name})
     if commits and found.done:
         text += f" Commit{'' if len(commits) == 1 else 's'} {', '.join(f'`{one}`' for one in commits)}."
-    return f"{text}\n\n`bayeswell study {study.path.parent.name}/{study.path.name} --scale {scale.name}`"
+    place = "/".join(study.path.resolve().parts[-3:])
+    return f"{text}\n\n`bayeswell study {place} --scale {scale.name}`"
 
 
 def _claims(study: Study, found: Findings) -> str:
@@ -105,7 +107,7 @@ def _claims(study: Study, found: Findings) -> str:
             continue
         rows.append(_row(claim, found.verdict(claim)))
         rows += [_row(one, found.verdict(one), "control: ") for one in study.claims if one.control_of == claim.name]
-    return "\n".join(rows)
+    return "\n".join([*rows, "", _GAINS])
 
 
 def _row(claim: Claim, verdict: Verdict, before: str = "") -> str:
@@ -126,7 +128,8 @@ def _numbers(study: Study, found: Findings) -> str:
     for cell in found.scale.cells:
         mark = " (chosen)" if cell.at and best.get(cell.label) is cell else ""
         runs = len(found.values(cell.label, cell.at, study.scores[0]))
-        scores = [_pair(found.printed(cell.label, cell.at, score), found.score(cell, score)) for score in study.scores]
+        at = {} if mark else cell.at  # what the paper prints without a point of the grid is its choice, beside ours
+        scores = [_pair(found.printed(cell.label, at, score), found.score(cell, score)) for score in study.scores]
         rows.append(f"| {_cell(cell.name)}{mark} | {runs} | {' | '.join(scores)} |")
     wheres = sorted({one.where for one in study.printed})
     notes = [f"Paper ({'; '.join(wheres)}) \\| ours ± standard error over seeds." if wheres else

@@ -94,18 +94,23 @@ def _errors(axes: Axes, places: list[Any], means: list[Estimate], label: str, st
 
 
 def _along(axes: Axes, plot: Mapping[str, Any], found: Findings, style: Callable[[int], dict[str, Any]]) -> int:
-    """A line a cell over the epochs: mean over seeds, the band one standard error."""
-    curve, drawn = plot["curve"], 0
+    """A line a cell over the epochs: mean over seeds, the band one standard error.
+
+    Of several curves a cell shows the first that it has: ``["average.nll", "validation.nll"]``.
+    """
+    wanted = [plot["curve"]] if isinstance(plot["curve"], str) else list(plot["curve"])
+    drawn = 0
     for label in _labels(plot, found):
         cell = found.cell(label, {}) if found.study.choose else found.cell(label, _first_point(found, label))
         lines = {} if cell is None else lines_of(found.lines, found.scale.name, cell)
+        curve = next((name for name in wanted if any(line.curves.get(name) for line in lines.values())), wanted[0])
         kept = [line.curves for line in lines.values() if line.curves.get(curve)]
         if not kept:
             continue
         runs = [one[curve] for one in kept]
         length = min(map(len, runs))
         means = [estimate_over_seeds([run[place] for run in runs]) for place in range(length)]
-        places = kept[0][EPOCH][:length]
+        places = kept[0]["average.epoch" if curve.startswith("average.") else EPOCH][:length]
         axes.plot(places, [mean.value for mean in means], label=label, **style(drawn))
         low, high = ([mean.value + sign * (mean.error or 0.0) for mean in means] for sign in (-1, 1))
         axes.fill_between(places, low, high, color=style(drawn)["color"], alpha=0.2, linewidth=0)
@@ -113,7 +118,7 @@ def _along(axes: Axes, plot: Mapping[str, Any], found: Findings, style: Callable
     if plot.get("log") and drawn and all(math.isfinite(value) for value in axes.get_ylim()):
         axes.set_yscale("log")
     axes.set_xlabel("epoch")
-    axes.set_ylabel(curve)
+    axes.set_ylabel(wanted[0])
     return drawn
 
 

@@ -16,6 +16,7 @@ import torch
 
 from ..errors import FileError
 from ..experiments.paths import epochs_of
+from ..experiments.run_records import averages_of
 from ..version import __version__
 from .cells import Cell
 
@@ -54,9 +55,15 @@ def line_of(scale: str, cell: Cell, seed: int, place: Path, result: Mapping[str,
     """The line of a run that ended."""
     scores = {} if result is None else scores_of_result(result)
     curves = {} if result is None else _curves(place)
+    averages = [] if result is None else averages_of(place)
+    if averages:  # of the averaged model, from its first snapshot on; with `diagnose`
+        names = [name for name in averages[0] if name not in ("epoch", "step")]
+        curves |= {f"average.{name}": [one[name] for one in averages] for name in names}
+        curves["average.epoch"] = [one["epoch"] + 1 for one in averages]
     for name, values in curves.items():
-        if values and name != EPOCH:
-            scores[f"{name}.first"], scores[f"{name}.last"] = values[0], values[-1]
+        if values and not name.endswith(EPOCH):
+            ends = {"first": values[0], "half": values[(len(values) - 1) // 2], "last": values[-1]}
+            scores |= {f"{name}.{end}": value for end, value in ends.items()}
     seconds = 0.0 if result is None else result["time"]["train_seconds"] + result["time"]["evaluate_seconds"]
     return Line(
         scale, cell.label, dict(cell.at), seed, cell.settings_hash, cell.parts_hash, scores,

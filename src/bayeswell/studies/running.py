@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..errors import BayeswellWarning
 from ..experiments.comparing import Told, train_all
 from ..experiments.dry_run import dry_run
 from ..experiments.paths import place_in
@@ -78,5 +80,8 @@ def run_study(
             append_line(path, line_of(scale_name, job.cell, job.seed, task.place, outcome.result, outcome.error))
 
         (out / study.name / scale_name).mkdir(parents=True, exist_ok=True)
-        train_all([job.task for job in waiting], told, workers, ended=ended, **options)
+        with warnings.catch_warnings():
+            if not scale.judges:  # that so short a training has learned nothing is no news
+                warnings.simplefilter("ignore", BayeswellWarning)
+            train_all([job.task for job in waiting], told, workers, ended=ended, **options)
     return read_results(path)

@@ -14,7 +14,7 @@ _HIGHER = ("accuracy", "auroc", "aupr", "r2")
 
 def higher_is_better(score: str) -> bool:
     """Which way a score is better, by its last name: ``validation.accuracy``, ``accuracy.last``."""
-    words = [word for word in score.split(".") if word not in ("first", "last", "validation", "train", "ood")]
+    words = [word for word in score.split(".") if word not in ("first", "half", "last", "validation", "train", "ood")]
     return any(word == name or word.endswith(f"_{name}") for word in words for name in _HIGHER)
 
 

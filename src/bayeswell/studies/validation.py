@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..datasets import load_data
+from ..datasets import data_status
 from ..errors import BayeswellError
 from ..experiments import Experiment
 from ..experiments.dry_run import take_one_step
@@ -28,10 +28,9 @@ def validate_study(study: Study, scale: str, told: Callable[[str, str], None] | 
     An image set that is not on this machine is stood in for by noise; the second argument of ``told`` says so.
     """
     faults: dict[str, str] = {}
-    missing: dict[str, bool] = {}
     with tempfile.TemporaryDirectory() as folder:
         for number, cell in enumerate(study.scale(scale).cells):
-            experiment, note = _present(cell.experiment, Path(folder), missing)
+            experiment, note = _present(cell.experiment, Path(folder))
             try:
                 said = (
                     f"one step{note}" if take_one_step(experiment, Path(folder) / str(number)) else "nothing to train"
@@ -43,20 +42,12 @@ def validate_study(study: Study, scale: str, told: Callable[[str, str], None] | 
     return faults
 
 
-def _present(experiment: Experiment, folder: Path, missing: dict[str, bool]) -> tuple[Experiment, str]:
+def _present(experiment: Experiment, folder: Path) -> tuple[Experiment, str]:
     """The experiment, on noise where its images are absent."""
     data = experiment.data
     assert isinstance(data, Mapping)
     name = str(data["name"])
-    if name not in _SHAPES:
-        return experiment, ""
-    if name not in missing:
-        try:
-            load_data(dict(data))
-            missing[name] = False
-        except BayeswellError:
-            missing[name] = True
-    if not missing[name]:
+    if name not in _SHAPES or data_status(dict(data)) != "absent":
         return experiment, ""
     shape, classes = _SHAPES[name]
     count = max(_STAND_IN_BATCHES * (experiment.batch_size or 100), 2 * classes)
