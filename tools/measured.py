@@ -256,7 +256,7 @@ def by_budget(problems: Sequence[str], score: Score, budgets: Sequence[float] = 
         others = "all others" if len(level) == len(inside) - 1 else ", ".join(f"`{name}`" for name in level) or "none"
         rows.append([f"{budget:g}x", first, against, others])
     if not rows:
-        return "Not measured yet."
+        return "By budget: not measured yet."
     return markdown(["cost up to", "leads", score.title, "not told apart from it"], rows)
 
 

@@ -112,7 +112,7 @@ def test_a_method_of_another_cost_than_was_measured_has_changed(
 def test_what_was_not_measured_is_said() -> None:
     assert "not measured yet" in measured.card("no-such-method")
     assert measured.by_method(("no such problem",), [measured.NLL]) == "Not measured yet."
-    assert measured.by_budget(("no such problem",), measured.NLL) == "Not measured yet."
+    assert measured.by_budget(("no such problem",), measured.NLL) == "By budget: not measured yet."
 
 
 def test_an_error_is_never_shown_as_zero() -> None:
