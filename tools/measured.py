@@ -179,7 +179,7 @@ def standing(method: str, score: Score, problems: Sequence[str], than: str = CON
             score.compare(own[seed][score.metric], other[seed][score.metric]) if score.metric in own[seed] else math.inf
             for seed in seeds
         ]
-        if not pairs:
+        if len(pairs) < _SEVERAL:  # a single seed has no error
             return None
         means.append(mean_of(pairs))
     if not means:
@@ -230,7 +230,7 @@ def by_method(problems: Sequence[str], scores: Sequence[Score]) -> str:
     left = sorted(every - set(found) - set(changed))
     words = [f"On {', '.join(problems)}. {circumstances(problems, [CONTROL, *found])}"]
     if left:
-        words += [f"Left out, since not measured on all of them: {', '.join(left)}."]
+        words += [f"Left out, since not measured on all of them at several seeds: {', '.join(left)}."]
     if changed:
         words += [f"Left out, since defaults have changed since: {', '.join(changed)}."]
     return markdown(["", *(score.title for score in scores), "cost"], rows) + "\n\n" + " ".join(words)

@@ -26,10 +26,12 @@ NLL = {
     ("two", "near"): (2.6, 1.6, 2.2),
     ("two", "bad"): (3.6, 2.5, 3.1),
     ("one", "elsewhere"): (0.1, 0.1, 0.1),
+    ("one", "once"): (0.1,),
+    ("two", "once"): (0.1,),
     ("one", "changed"): (0.1, 0.1, 0.1),
     ("two", "changed"): (0.1, 0.1, 0.1),
 }
-COST = {"map": 1.0, "good": 2.0, "near": 1.0, "bad": 1.0, "elsewhere": 1.0, "changed": 1.0}
+COST = {"map": 1.0, "good": 2.0, "near": 1.0, "bad": 1.0, "elsewhere": 1.0, "changed": 1.0, "once": 1.0}
 
 
 @pytest.fixture
@@ -65,7 +67,7 @@ def test_a_method_that_was_not_measured_everywhere_is_left_out_by_name() -> None
     assert measured.standing("elsewhere", measured.NLL, BOTH) is None
     table = measured.by_method(BOTH, [measured.NLL])
     assert "`elsewhere`" not in table
-    assert "Left out, since not measured on all of them: elsewhere." in table
+    assert "Left out, since not measured on all of them at several seeds: elsewhere, once." in table
     assert "`changed`" not in table
     assert "Left out, since defaults have changed since: changed." in table
 
