@@ -93,8 +93,9 @@ imports: environment-dev ## do rooms import downwards only, without cycles?
 safety: environment-dev ## nothing that runs code from a file, no path of one machine
 	$(PY) tools/forbidden.py
 
-page: environment-dev ## are docs/methods.md and docs/bad_input.md what the code says?
+page: environment-dev ## are docs/methods.md, docs/bad_input.md and the method cards what the code and the records say?
 	$(PY) tools/write_method_page.py --check
+	$(PY) tools/write_cards.py --check
 	$(TEST_ENV) $(PY) tools/write_bad_input_page.py --check
 
 examples: environment-dev ## every example, in smoke mode
@@ -110,7 +111,7 @@ docs: environment-dev ## the documentation site, into build/site; any warning, d
 	$(PY) tools/check_site.py build/site
 
 docs-serve: environment-dev ## the site on http://127.0.0.1:8000, made anew whenever a page changes
-	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs serve --livereload $(ARGS)
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs serve $(ARGS)
 
 doc-blocks: environment-dev ## run the code of README and docs and compare what it prints (ARGS=docs/x.md: one page)
 	$(TEST_ENV) $(PY) tools/doc_blocks.py --jobs $(JOBS) $(ARGS)

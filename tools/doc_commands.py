@@ -33,9 +33,18 @@ def commands_in(text: str) -> Iterator[tuple[int, str]]:
         indented = line.startswith("    ")
         found = LISTED.match(line) if place in listing or indented else None
         if found:
-            yield place + 1, found[1]
+            yield place + 1, _whole(found[1], lines[place + 1 :])
         else:
             yield from ((place + 1, inline[1]) for inline in INLINE.finditer(line))
+
+
+def _whole(command: str, following: list[str]) -> str:
+    """A command with the lines that it goes on in."""
+    for line in following:
+        if not command.endswith("\\"):
+            break
+        command = f"{command[:-1]}{line.strip()}"
+    return command
 
 
 def fault_of(command: str, targets: set[str], parser: Any) -> str:

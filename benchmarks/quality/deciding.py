@@ -27,6 +27,9 @@ AUTO = "auto"
 _PACKAGE = Path(bayeswell.__file__).parent
 _LENGTHS = (100, 1_000, 10_000)
 """Steps at which a rate that fits the run's length is asked for."""
+_ADDED_LATER = {"rest": "trained"}
+"""Settings that the first results were measured without, at the values that leave a method as it was then: they do not
+count, or a new setting would make the whole record old. Before one is added, cells are measured again and equal."""
 
 
 @cache
@@ -52,7 +55,11 @@ def _settings(method: Method) -> dict[str, Any]:
     del parts["name"]
     if isinstance(parts["prior"], str):
         parts["prior"] = described(PRIORS.resolve(parts["prior"]))
-    return {**parts, "method": {key: value for key, value in own.items() if key not in {"name", "summary", "paper"}}}
+    counts = {key: value for key, value in own.items() if key not in {"name", "summary", "paper"}}
+    for key, neutral in _ADDED_LATER.items():
+        if counts.get(key) == neutral:
+            del counts[key]
+    return {**parts, "method": counts}
 
 
 def _rules(method: Method) -> list[Any]:

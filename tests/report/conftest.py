@@ -75,6 +75,17 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def curves(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three methods on a curve with a gap in its inputs; its page was written by ``compare``."""
+    folder = tmp_path_factory.mktemp("report") / "curves"
+    arguments = ["compare", "--methods", "map,bbb,deep-ensemble", *SMALL, "--data", "gap"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bayeswell.report.page.MOST", 18)
+        assert main([*arguments, "--quiet", "--threads", "1", "--out", str(folder)]) == 0
+    return folder
+
+
 @pytest.fixture
 def run(compared: Path, tmp_path: Path) -> Path:
     """A copy of one run with few pictures, to be spoiled."""

@@ -152,3 +152,117 @@ def test_screenshots_show_something(page: Path, tmp_path: Path, width: int, dark
     assert (int(back.sum()) < 200) == dark
     written = ((pixels != back).any(axis=2).sum(axis=1) > 20).mean()
     assert written > 0.3, "text and tables from top to bottom"
+
+
+LOOK = """
+const result = { wide: [], small: [], cut: [], loose: [], filled: [], texts: 0, figures: 0 };
+try {
+  for (const details of document.querySelectorAll("details")) details.open = true;
+  const scrolls = (one) => ["auto", "scroll"].includes(getComputedStyle(one).overflowX);
+  const frame = (one) => { let at = one.parentElement; while (at && !scrolls(at)) at = at.parentElement; return at; };
+  const kind = (one) => `${one.tagName}.${one.className.baseVal ?? one.className}`;
+  const name = (one) => `${kind(one)}: ${one.textContent.trim().slice(0, 40)}`;
+  const width = document.documentElement.clientWidth;
+  for (const one of document.querySelectorAll("body *")) {
+    const box = one.getBoundingClientRect();
+    if (!box.width || one.closest(".skip, .unseen, defs, script, style") || frame(one)) continue;
+    const parent = one.closest("svg") && one.tagName !== "svg" ? one.closest("svg") : one.parentElement;
+    const room = parent.getBoundingClientRect();
+    const part = one.tagName !== "svg" && one.closest("svg") && one.tagName !== "text";
+    if (!part && (box.right > width + 1 || box.left < -1)) result.wide.push(name(one));
+    const block = !one.closest("svg") && getComputedStyle(one).display !== "inline";
+    if (block && box.right > room.right + 1) result.wide.push(name(one));
+  }
+  for (const svg of document.querySelectorAll("svg")) {
+    const box = svg.getBoundingClientRect();
+    result.figures += 1;
+    for (const text of svg.querySelectorAll("text")) {
+      const matrix = text.getScreenCTM();
+      const size = parseFloat(getComputedStyle(text).fontSize) * Math.hypot(matrix.a, matrix.b);
+      const place = text.getBoundingClientRect();
+      result.texts += 1;
+      if (size < 9) result.small.push(`${size.toFixed(1)} ${text.textContent}`);
+      const beside = place.left < box.left - 1 || place.right > box.right + 1;
+      if (beside || place.top < box.top - 1 || place.bottom > box.bottom + 1) {
+        result.cut.push(`${svg.closest("figure")?.id}: ${text.textContent}`);
+      }
+    }
+  }
+  let moved = 0;
+  for (const scroll of document.querySelectorAll(".scroll")) {
+    scroll.scrollLeft = 200;
+    moved += scroll.scrollLeft > 0 ? 1 : 0;
+    const left = scroll.getBoundingClientRect().left;
+    for (const row of scroll.querySelectorAll("tr")) {
+      if (!row.cells.length) continue;
+      const away = Math.abs(row.cells[0].getBoundingClientRect().left - left);
+      if (away > 2) result.loose.push(name(row.cells[0]));
+    }
+  }
+  result.moved = moved;
+  const papers = [...document.querySelectorAll(".paper")];
+  const shade = (colour) => colour.match(/[0-9.]+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0);
+  result.papers = papers.map((paper) => shade(getComputedStyle(paper).backgroundColor));
+  result.backs = papers.map((paper) => shade(getComputedStyle(paper.querySelector("svg path")).fill));
+  result.inks = papers.map((paper) => shade(getComputedStyle(paper.querySelector("svg text")).fill));
+  for (const grid of document.querySelectorAll(".figures, .cards")) {
+    const boxes = [...grid.children].map((one) => one.getBoundingClientRect());
+    const columns = new Set(boxes.map((box) => Math.round(box.left))).size;
+    const all = grid.getBoundingClientRect();
+    const taken = boxes.reduce((sum, box) => sum + box.height + 16, 0);
+    if (boxes.length > 5) result.filled.push(taken / (columns * all.height));
+  }
+  const opened = document.querySelector("#figures details.own summary");
+  result.opened = opened ? opened.textContent.trim() : "";
+} catch (error) {
+  result.error = String(error);
+}
+const place = document.createElement("pre");
+place.id = "result";
+place.textContent = btoa(unescape(encodeURIComponent(JSON.stringify(result))));
+document.body.append(place);
+"""
+
+
+def looked_at(page: Path, folder: Path, width: int, dark: bool) -> dict[str, Any]:
+    scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
+    said = browse(with_script(page, folder, LOOK), "--dump-dom", scheme, width=width)
+    coded = re.search(r'<pre id="result">([^<]*)</pre>', said.stdout)
+    assert coded is not None
+    found: dict[str, Any] = json.loads(base64.b64decode(coded.group(1)))
+    assert "error" not in found, found
+    return found
+
+
+@pytest.mark.parametrize("kind", ["compared", "curves"])
+@pytest.mark.parametrize(("width", "dark"), [(390, True), (1280, False)])
+def test_everything_fits_and_can_be_read(
+    kind: str, width: int, dark: bool, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Of classes and of real numbers: nothing beyond its frame, letters of 9 pixels at least, figures in the dark."""
+    found = looked_at(request.getfixturevalue(kind) / "report.html", tmp_path, width, dark)
+    assert found["figures"] > 10
+    assert found["texts"] > 200
+    assert found["wide"] == [], "beyond its frame"
+    assert found["small"] == [], "too small to read"
+    assert found["cut"] == [], "cut by the edge of its figure"
+    assert found["loose"] == [], "a first column that does not stay"
+    if width == 390:
+        assert found["moved"] >= 2, "tables scroll inside their frame"
+    assert found["filled"]
+    assert all(share > 0.75 for share in found["filled"]), "columns without holes"
+    assert found["opened"] in ("bbb", "deep-ensemble"), "a Bayesian method is opened first"
+    assert all((shade < 150) == dark for shade in [*found["papers"], *found["backs"]])
+    assert all((shade > 500) == dark for shade in found["inks"])
+
+
+def test_a_fault_would_be_found(page: Path, tmp_path: Path) -> None:
+    """The check itself: letters made smaller, an element made wider, a column let go."""
+    text = page.read_text(encoding="utf-8")
+    spoiled = tmp_path / "spoiled.html"
+    faults = "figcaption { width: 500px } .paper svg { width: 70% } th { left: auto !important }"
+    spoiled.write_text(text.replace("</style>", f"{faults}</style>"), encoding="utf-8")
+    found = looked_at(spoiled, tmp_path, 390, False)
+    assert found["wide"]
+    assert found["small"]
+    assert found["loose"]

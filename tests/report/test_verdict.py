@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,29 +12,9 @@ from bayeswell.report.differences import difference, student_quantile
 from bayeswell.report.reading import RunRecord
 from bayeswell.report.summary import tables_of
 from bayeswell.report.verdict import Verdict, verdict_of
+from report.planted import run
 
 BASE = [0.1, 0.3, 0.2, 0.4]
-
-
-def run(
-    label: str,
-    values: Mapping[str, float],
-    *,
-    examples: Mapping[str, Sequence[float]] | None = None,
-    passes: float = 100.0,
-    seed: int = 0,
-    errors: Mapping[str, float] | None = None,
-    records: Mapping[str, Any] | None = None,
-    data: str = "abc",
-) -> RunRecord:
-    experiment = {"method": {"name": label}, "data": {"name": "digits"}, "seed": seed}
-    config = {"problem": {"experiment": experiment, "data_sha256": data}, "seed": seed}
-    test = {"values": dict(values), "standard_errors_over_examples": dict(errors or {})}
-    inspection = {"by_example": {name: list(parts) for name, parts in (examples or {}).items()}}
-    inspection["records"] = dict(records or {})
-    return RunRecord(
-        Path(f"runs/{label}-{seed}"), label, config, [], {"test": test, "cost": {"total": passes}}, inspection
-    )
 
 
 def judged(*runs: RunRecord) -> Verdict:

@@ -192,7 +192,8 @@ LISTING = """Run `make test` or `bayeswell train`, and `made up`.
     make check
 
 ```sh
-bayeswell resume runs/first --epochs 60
+bayeswell resume runs/first \\
+    --epochs 60
 ```
 
 ```python
@@ -213,7 +214,7 @@ def test_commands_that_are_only_printed_are_found() -> None:
         (3, "bayeswell train --data digits --set lr=0.1   # a word"),
         (4, "make check"),
         (7, "bayeswell resume runs/first --epochs 60"),
-        (16, "bayeswell compare --methods map,bbb --data wine"),
+        (17, "bayeswell compare --methods map,bbb --data wine"),
     ]
 
 

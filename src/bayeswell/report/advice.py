@@ -79,7 +79,8 @@ def _for_cost(rows: Sequence[MethodRow], contests: Mapping[str, Contest]) -> Adv
         return None
     chosen = min(priced, key=_price)
     equal = [row.label for row in priced if row is not chosen and row.cost == chosen.cost]
-    same = f" ({listed(equal)} take as many passes, and keep more)" if equal else ""
+    takes = "takes as many passes, and keeps more" if len(equal) == 1 else "take as many passes, and keep more"
+    same = f" ({listed(equal)} {takes})" if equal else ""
     given = {
         name_of(contest.score): apart
         for contest in contests.values()

@@ -198,7 +198,7 @@ def _differ(scores: Any) -> bool:
 
 
 def _says_nothing(name: str, record: Any) -> bool:
-    """Whether a picture of stds would show nothing but zeros: a single network has none."""
+    """Whether a picture of stds would show nothing but zeros, as of a single network, or the one rank of a vector."""
     if name == "layers":
         rows = mapping(record).get("layers")
         fields = [mapping(row) for row in rows] if isinstance(rows, list) else []
@@ -208,6 +208,14 @@ def _says_nothing(name: str, record: Any) -> bool:
     if name == "std_paths":
         paths = mapping(mapping(record).get("layers")).values()
         return bool(paths) and all(isinstance(path, list) and path and not any(path) for path in paths)
+    if name == "std_heat_maps":
+        rows = mapping(record).get("stds")
+        known = [row for row in rows if isinstance(row, list)] if isinstance(rows, list) else []
+        return bool(known) and (len(known) == 1 or all(len(row) == 1 for row in known))
+    if name == "spectra" and isinstance(record, list) and record:
+        layers = mapping(record[-1]).get("layers")
+        values = [mapping(layer).get("stds") for layer in layers] if isinstance(layers, list) else []
+        return bool(values) and all(isinstance(one, list) and len(one) < 2 for one in values)
     return False
 
 

@@ -15,6 +15,11 @@ CONTROL = "map"
 JUDGED = ("accuracy", "rmse", "nll", "crps", "brier", "ece", "calibration_error", "shifted_accuracy", "shifted_nll",
           "shifted_ece", "ood_auroc_entropy")  # fmt: skip
 _SAME = 0.005
+_MARKS = (
+    "★ marks the best mean of a score and all that cannot be told from it by their differences in pairs: the method "
+    "that is truly best is among them in at least 95 of 100 such tables. Where no error is known, the best mean alone "
+    "is marked."
+)
 
 GAIN = ("is better in some scores and worse in none", "are better in some scores and worse in none")
 MIXED = ("is better in some scores and worse in others", "are better in some scores and worse in others")
@@ -76,7 +81,7 @@ def verdict_of(table: Table) -> Verdict | None:
     found = [(row, findings) for row, findings in others if findings]
     verdict = Verdict(
         table.data, _opening(list(judged.values()), control, {id(row): part for row, part in found}),
-        advise(table, contests), _marks(len(table.rows)),
+        advise(table, contests), _MARKS,
     )  # fmt: skip
     if control is None or not found:
         return verdict
@@ -136,15 +141,6 @@ def _over_control(leader: MethodRow, control: MethodRow | None, findings: dict[i
         level = f"; the other {rest} scores do not differ by more than their error" if rest > 1 else ""
         gained = f" Against {control.label} it is {' and '.join(parts)}{level}."
     return f"{gained} {_price(leader, control)}"
-
-
-def _marks(rows: int) -> str:
-    return (
-        "★ marks the best mean of a score and all that cannot be told from it: their differences from it, in pairs, "
-        f"are within what chance gives to {'one of 20 tables' if rows > 2 else 'one of 20 pairs'} of equal methods"
-        f"{', a wider margin than for one pair' if rows > 2 else ''}. Where no error is known, the best mean alone is "
-        "marked."
-    )
 
 
 def _worse(findings: Sequence[Finding], control: MethodRow) -> str:
