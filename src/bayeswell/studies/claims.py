@@ -38,7 +38,7 @@ HOLDS = "holds"
 FAILS = "does not hold"
 """The rule of the claim is not met."""
 UNTESTED = "not testable at this scale"
-"""The claim is about runs that this scale leaves out."""
+"""The runs of this scale could not have seen what is claimed."""
 UNKNOWN = "no results yet"
 """No verdict: the runs that a claim is about are not there."""
 _RULES = {
