@@ -31,7 +31,7 @@ command, differences, kept, plan, problems, tables = (
 )
 
 BEGIN = "<!-- measured: written by tools/readme_table.py from here -->"
-PROBLEM = "mnist-2k"
+PROBLEM = "digits"
 ROWS = {
     "map": "ordinary training (`map`)",
     "deep-ensemble": "five of those (`deep-ensemble`)",
@@ -92,7 +92,8 @@ def _about(found: Any, problem: str) -> str:
     seeds = {len(found.at(problem, method)) for method in ROWS}
     one, typed = problems.PROBLEMS[problem], f'make quality ARGS="--only {problem},{",".join(ROWS)}"'
     count = " or ".join(map(str, sorted(seeds)))
-    return f"`{typed}`: problem {problem}, {one.epochs} epochs, {count} seeds, ± the standard error over them."
+    about = f"problem {problem}, {one.epochs} epochs, {count} seeds, ± the standard error over them"
+    return f"`{typed}`: {about}; foreign images: {one.ood}."
 
 
 def _cell(found: Any, problem: str, method: str, column: Column) -> str:
