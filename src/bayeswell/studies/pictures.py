@@ -113,7 +113,7 @@ def _along(axes: Axes, plot: Mapping[str, Any], found: Findings, style: Callable
         length = min(map(len, runs))
         means = [estimate_over_seeds([run[place] for run in runs]) for place in range(length)]
         places = kept[0]["average.epoch" if curve.startswith("average.") else EPOCH][:length]
-        dots = {"marker": "o", "markersize": 4} if length == 1 else {}
+        dots: dict[str, Any] = {"marker": "o", "markersize": 4} if length == 1 else {}
         axes.plot(places, [mean.value for mean in means], label=label, **style(drawn), **dots)
         low, high = ([mean.value + sign * (mean.error or 0.0) for mean in means] for sign in (-1, 1))
         axes.fill_between(places, low, high, color=style(drawn)["color"], alpha=0.2, linewidth=0)
