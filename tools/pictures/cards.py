@@ -24,6 +24,7 @@ from torch import nn
 
 import bayeswell as bw
 from bayeswell.plots.theme import Theme, find_theme
+from bayeswell.predictive import RealPrediction
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -64,9 +65,10 @@ def posterior(reference: Reference, method: str, **settings: Any) -> Posterior:
         data = (problem.train_inputs, problem.train_targets)
         result = bw.fit(net, data, method, problem.likelihood, **options | settings)
         found = result.predict(torch.from_numpy(problem.test_inputs).float(), draws=DRAWS, seed=SEED, keep_samples=True)
+    assert isinstance(found, RealPrediction)
     chosen = torch.linspace(0, len(found.samples) - 1, min(SHOWN, len(found.samples))).long()
     return Posterior(
-        float(result.temperature), *(_column(one) for one in (found.mean, found.epistemic_std, found.std)),
+        float(result.temperature), _column(found.mean), _column(found.epistemic_std), _column(found.std),
         found.samples[chosen].squeeze(-1).double().numpy(),
     )  # fmt: skip
 
@@ -85,6 +87,7 @@ def draw(reference: Reference, name: str, panels: Sequence[tuple[str, Posterior]
         figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
         figure.suptitle(name, fontsize=14, fontweight="bold", color=theme.ink, x=0.02, ha="left")
         axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+        handles: list[Any] = []
         for ax, (title, found) in zip(axes, panels, strict=True):
             handles = _panel(ax, reference, found, theme)
             ax.set_title(title, fontsize=12, color=theme.ink, loc="left")
@@ -139,9 +142,9 @@ def _panel(ax: Any, reference: Reference, found: Posterior, theme: Theme) -> lis
         bands.append(ax.fill_between(x, *ends, color=blue, alpha=alpha, linewidth=0, label=label))
     lines = [ax.plot(x, one, color=blue, linewidth=0.8, alpha=0.75)[0] for one in found.functions]
     mean = ax.plot(x, found.mean, color=theme.ink, linewidth=1.6, label="mean")[0]
-    for sign in (-1, 1):
-        edge = reference.mean + sign * _STDS * reference.std
-        nuts = ax.plot(x, edge, color=theme.colour(1), linestyle=(0, (4, 2)), linewidth=1.4, label="NUTS ± 2 std")[0]
+    edges = np.stack([reference.mean - _STDS * reference.std, reference.mean + _STDS * reference.std], -1)
+    look: dict[str, Any] = {"color": theme.colour(1), "linestyle": (0, (4, 2)), "linewidth": 1.4}
+    nuts = ax.plot(x, edges, label="NUTS ± 2 std", **look)[0]
     inputs, targets = reference.problem.train_inputs[:, 0], reference.problem.train_targets[:, 0]
     dots = ax.plot(inputs, targets, ".", color=theme.ink, markersize=4, label="data")[0]
     lines[0].set_label("drawn functions")
