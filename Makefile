@@ -93,9 +93,10 @@ imports: environment-dev ## do rooms import downwards only, without cycles?
 safety: environment-dev ## nothing that runs code from a file, no path of one machine
 	$(PY) tools/forbidden.py
 
-page: environment-dev ## are docs/methods.md, docs/bad_input.md and the method cards what the code and the records say?
+page: environment-dev ## are docs/methods.md, docs/bad_input.md, the method cards and README's table what the code and the records say?
 	$(PY) tools/write_method_page.py --check
 	$(PY) tools/write_cards.py --check
+	$(PY) tools/readme_table.py --check
 	$(TEST_ENV) $(PY) tools/write_bad_input_page.py --check
 
 examples: environment-dev ## every example, in smoke mode
