@@ -5,6 +5,7 @@
 - **names**: each name of ``bayeswell.__all__`` and of the ``__all__`` of public rooms is in the site's inventory
   (objects.inv), and no name that begins with an underscore is.
 - **hosts**: no page loads a script, style, font, picture or frame from another host.
+- **letters**: in no picture are they lower than 9 pixels on a screen 390 pixels wide (tools/site_letters.py).
 - **browser** (where there is a chromium; without one this is left out, with a word): on a screen 390 pixels wide no
   element of a page reaches out of its frame, every picture is there, nothing but files is loaded, and the search finds
   a word, all from disk.
@@ -24,6 +25,8 @@ from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+
+from site_letters import small_letters
 
 PUBLIC_ROOMS = (
     *(
@@ -161,7 +164,7 @@ def browser_faults(site: Path, pages: Sequence[str], word: str, chromium: str) -
 def main(arguments: Sequence[str]) -> int:
     """Print the faults; 1 if there are any."""
     site = Path(arguments[0])
-    faults = [*missing_names(inventory_of(site)), *outside_hosts(site)]
+    faults = [*missing_names(inventory_of(site)), *outside_hosts(site), *small_letters(site)]
     pages = sorted(str(page.relative_to(site)) for page in site.rglob("*.html") if page.name != "404.html")
     pages.sort(key=lambda page: page != "index.html")
     if CHROMIUM is None:
