@@ -11,7 +11,7 @@ SHOWN = 358
 LEAST = 9.0
 POINTS_PER_INCH = 72
 PLAIN_POINTS = 10.0
-"""The size of letters that matplotlib takes by itself. A PNG does not say what it was drawn with, only how wide it is."""
+"""What matplotlib takes by itself: a PNG does not say how high its letters were drawn, only how wide it is."""
 _FONT = re.compile(r"font(?:-size)?:(?:[^;\"']*?\s)?([\d.]+)px")
 
 

@@ -137,16 +137,29 @@ def test_a_real_difference_is_found() -> None:
 def test_the_opening_says_who_leads_and_by_how_much() -> None:
     sure = judged(method("map", 0.0), method("a", -9 * ERROR, passes=200))
     assert sure.opening == (
-        "a leads in the only score, NLL, ahead of every other method by more than the error. Against map it is better "
-        "in NLL. It costs 2 times map's passes."
+        "a leads in the only score, NLL, ahead of every other method by more than the error. Against map alone it is "
+        "better in NLL. It costs 2 times map's passes."
     )
     level = judged(method("map", 0.0), method("a", -0.5 * ERROR))
-    assert level.opening.startswith(
-        "No method is ahead of another by more than the error, in any of the 1 scores; a has"
-    )
-    assert "Against map nothing differs by more than its error." in level.opening
+    assert level.opening.startswith("In NLL no other method can be told from the best; a has the best mean")
+    assert "Against map alone nothing differs by more than its error." in level.opening
     own = judged(method("map", 0.0), method("a", 9 * ERROR))
     assert own.opening.endswith("map is ordinary training: no Bayesian method leads in more scores.")
+
+
+def test_of_one_seed_stars_speak_of_trained_networks() -> None:
+    one = judged(method("map", 0.0), method("a", 0.1 * ERROR))
+    assert one.marks.endswith("With one seed that is said of these trained networks, not of the methods: another seed "
+                              "may change it.")  # fmt: skip
+
+
+def test_nothing_is_called_cheaper_or_leaner_at_the_same_price() -> None:
+    found = judged(method("map", 0.0), method("a", -0.5 * ERROR), method("b", 0.5 * ERROR))
+    choice, reason = advice(found, "cost")
+    assert choice == "a"  # of equals the lower NLL
+    assert "map and b take as many passes, and keep as many numbers" in reason
+    assert "keep more" not in reason
+    assert "costs least" not in advice(found, "probabilities")[1]
 
 
 def test_some_scores_are_decided_and_some_not() -> None:
@@ -158,7 +171,7 @@ def test_some_scores_are_decided_and_some_not() -> None:
     right = [float(place % 10 != 0) for place in range(40)]
     found = judged(two("map", 0.0, right), two("a", -9 * ERROR, [1.0, *right[1:]]))
     assert found.opening.startswith("a has the best mean in 2 of 2 scores; ahead of every other by more than the error")
-    assert "only in NLL. Against map it is better in NLL." in found.opening
+    assert "only in NLL. Against map alone it is better in NLL." in found.opening
     choice, reason = advice(found, "accuracy")
     assert choice == "any"
     assert reason.startswith("accuracy from 0.9000 to 0.9250: none differs from the best, a's, by more than its error.")

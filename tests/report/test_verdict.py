@@ -144,7 +144,7 @@ def test_words_for_a_gain_a_draw_and_a_loss() -> None:
         "On digits, against map: good is better in some scores and worse in none; same makes no difference that can be "
         "told; bad loses. The lowest NLL is good's, 0.2300, at 2 times map's passes."
     )
-    assert "about 1 would look so by chance" in found.meaning
+    assert "of the 3 differences fewer than one would look so by chance" in found.meaning
     assert "another seed" in found.meaning
 
 

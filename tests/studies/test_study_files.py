@@ -62,3 +62,12 @@ def test_a_cell_is_validated_by_one_step_with_noise_for_images_that_are_absent(
     assert list(faults) == ["warm"]
     assert "low_rank" in faults["warm"]
     assert not list(tmp_path.glob("nothing/*"))
+
+
+def test_the_files_that_the_help_names_are_there() -> None:
+    from bayeswell.cli.study import EXAMPLES
+
+    named = [word for line in EXAMPLES for word in line.split() if word.startswith("studies/")]
+    assert named
+    for name in named:
+        assert (Path(__file__).parents[2] / name).is_file(), name

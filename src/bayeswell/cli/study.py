@@ -25,8 +25,8 @@ again, whatever stopped it, runs only what is missing. Scales: [bold]smoke[/bold
 [bold]cpu[/bold] is what a small machine can do, [bold]paper[/bold] the setting of the paper."""
 EXAMPLES = (
     "[bold]Examples[/bold]",
-    "  bayeswell study studies/k_tied/training.toml --scale cpu --workers 2 --threads 1",
-    "  bayeswell study studies/k_tied/training.toml --scale cpu --list",
+    "  bayeswell study studies/k_tied/mlp.toml --scale cpu --workers 2 --threads 1",
+    "  bayeswell study studies/k_tied/mlp.toml --scale cpu --list",
     "  bayeswell study studies --scale paper --validate",
     "  bayeswell study studies --no-run",
 )

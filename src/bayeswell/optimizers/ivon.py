@@ -1,4 +1,4 @@
-"""IVON: natural-gradient variational inference at the cost of Adam."""
+"""IVON: natural-gradient variational inference; with one draw a step at the cost of Adam, with a pair at twice that."""
 
 from __future__ import annotations
 

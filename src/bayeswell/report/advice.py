@@ -50,7 +50,8 @@ def _for_score(purpose: str, contest: Contest) -> Advice:
     chosen = _cheapest(contest.level, leader)
     if contest.open and not contest.unknown:
         values = sorted(row.cells[score].mean for row in contest.level)
-        least = f" {chosen.label} costs least{_cost(chosen)}." if chosen.cost is not None else ""
+        dearer = any(_price(row) > _price(chosen) for row in contest.level)
+        least = f" {chosen.label} costs least{_cost(chosen)}." if chosen.cost is not None and dearer else ""
         what = (
             f"{name} from {shown(values[0])} to {shown(values[-1])}: none differs from the best, {leader.label}'s, by"
         )
@@ -77,10 +78,11 @@ def _for_cost(rows: Sequence[MethodRow], contests: Mapping[str, Contest]) -> Adv
     priced = [row for row in rows if row.cost is not None]
     if len(priced) < 2:
         return None
-    chosen = min(priced, key=_price)
-    equal = [row.label for row in priced if row is not chosen and row.cost == chosen.cost]
-    takes = "takes as many passes, and keeps more" if len(equal) == 1 else "take as many passes, and keep more"
-    same = f" ({listed(equal)} {takes})" if equal else ""
+    chosen = min(priced, key=lambda row: (*_price(row), row.cells["nll"].mean if "nll" in row.cells else math.inf))
+    equal = [row for row in priced if row is not chosen and row.cost == chosen.cost]
+    more = _takes([row.label for row in equal if _price(row) > _price(chosen)], "more")
+    as_many = _takes([row.label for row in equal if _price(row) == _price(chosen)], "as many numbers")
+    same = f" ({'; '.join(filter(None, (more, as_many)))})" if equal else ""
     given = {
         name_of(contest.score): apart
         for contest in contests.values()
@@ -91,6 +93,12 @@ def _for_cost(rows: Sequence[MethodRow], contests: Mapping[str, Contest]) -> Adv
     lost = [f"{name} (by {shown(abs(apart.value))} ± {apart.error or 0:.2g})" for name, apart in given.items()]
     gives = f"gives up {listed(lost)} against the best" if lost else "gives up nothing that can be told"
     return Advice("cost", chosen.label, f"{_amount(chosen)}, the least{same}; it {gives}.{_leanest(rows, chosen)}")
+
+
+def _takes(labels: Sequence[str], kept: str) -> str:
+    """Who takes as many passes as the cheapest, and what it keeps beside it."""
+    verbs = ("takes", "keeps") if len(labels) == 1 else ("take", "keep")
+    return f"{listed(labels)} {verbs[0]} as many passes, and {verbs[1]} {kept}" if labels else ""
 
 
 def _leanest(rows: Sequence[MethodRow], chosen: MethodRow) -> str:

@@ -20,6 +20,7 @@ _MARKS = (
     "that is truly best is among them in at least 95 of 100 such tables. Where no error is known, the best mean alone "
     "is marked."
 )
+_ONE_SEED = " With one seed that is said of these trained networks, not of the methods: another seed may change it."
 
 GAIN = ("is better in some scores and worse in none", "are better in some scores and worse in none")
 MIXED = ("is better in some scores and worse in others", "are better in some scores and worse in others")
@@ -81,7 +82,7 @@ def verdict_of(table: Table) -> Verdict | None:
     found = [(row, findings) for row, findings in others if findings]
     verdict = Verdict(
         table.data, _opening(list(judged.values()), control, {id(row): part for row, part in found}),
-        advise(table, contests), _MARKS,
+        advise(table, contests), f"{_MARKS}{_ONE_SEED if _one_seed(table) else ''}",
     )  # fmt: skip
     if control is None or not found:
         return verdict
@@ -93,6 +94,11 @@ def verdict_of(table: Table) -> Verdict | None:
         closing=_closing(table.data, control, found),
         worse={row.label: line for row, findings in found if (line := _worse(findings, control))},
     )
+
+
+def _one_seed(table: Table) -> bool:
+    """Whether nothing is known of how scores move from seed to seed."""
+    return all(len(row.runs) < 2 for row in table.rows)
 
 
 def control_of(table: Table) -> MethodRow | None:
@@ -110,10 +116,11 @@ def _opening(contests: Sequence[Contest], control: MethodRow | None, findings: d
     decided = [name_of(contest.score) for contest in top if contest.decided]
     of = f"{len(top)} of {count} scores" if count > 1 else f"the only score, {name_of(top[0].score)}"
     if all(contest.open and not contest.unknown for contest in contests):
-        said = (
-            f"No method is ahead of another by more than the error, in any of the {count} scores; {leader.label} has "
+        where = f"In none of the {count} scores" if count > 1 else f"In {name_of(top[0].score)}"
+        told = (
+            "can any other method be told from the best" if count > 1 else "no other method can be told from the best"
         )
-        said += f"the best mean in {of}."
+        said = f"{where} {told}; {leader.label} has the best mean in {of}."
     elif len(decided) == len(top):
         said = f"{leader.label} leads in {of}, ahead of every other method by more than the error."
     elif decided:
@@ -133,13 +140,13 @@ def _over_control(leader: MethodRow, control: MethodRow | None, findings: dict[i
     found = findings.get(id(leader), [])
     better, worse = ([one.name for one in found if one.sense == sense] for sense in ("better", "worse"))
     if not better and not worse:
-        gained = f" Against {control.label} nothing differs by more than its error."
+        gained = f" Against {control.label} alone nothing differs by more than its error."
     else:
         parts = [f"better in {listed(better)}"] if better else []
         parts += [f"worse in {listed(worse)}"] if worse else []
         rest = len(found) - len(better) - len(worse)
         level = f"; the other {rest} scores do not differ by more than their error" if rest > 1 else ""
-        gained = f" Against {control.label} it is {' and '.join(parts)}{level}."
+        gained = f" Against {control.label} alone it is {' and '.join(parts)}{level}."
     return f"{gained} {_price(leader, control)}"
 
 
@@ -214,9 +221,10 @@ def _meaning(findings: Sequence[Finding], control: MethodRow) -> str:
     alone = "" if any(finding.difference.over.split()[-1] in ("seeds", "folds") for finding in findings) else (
         " It is one training each: with another seed all may move again."
     )  # fmt: skip
+    about = f"about {round(chance)}" if round(chance) else "fewer than one"
     return (
         f"Better and worse are differences from {control.label} of more than {errors} standard errors (over {overs}); "
-        f"of the {len(findings)} differences about {max(1, round(chance))} would look so by chance.{alone}"
+        f"of the {len(findings)} differences {about} would look so by chance.{alone}"
     )
 
 
