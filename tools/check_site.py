@@ -37,7 +37,19 @@ PUBLIC_ROOMS = (
         "likelihoods",
     ),
     *("methods", "metrics", "models", "objectives", "optimizers", "plots", "post_hoc", "posteriors", "predictive"),
-    *("pretrained", "priors", "report", "samplers", "sklearn", "sweeps", "testing", "training", "types", "workbench"),
+    *(
+        "pretrained",
+        "priors",
+        "report",
+        "samplers",
+        "sklearn",
+        "studies",
+        "sweeps",
+        "testing",
+        "training",
+        "types",
+        "workbench",
+    ),
 )
 """Rooms whose ``__all__`` users may import from."""
 INNER_ROOMS = ("batches", "cli", "gradients", "layers", "lifting", "native", "persistence", "tables")

@@ -21,11 +21,16 @@ from benchmarks.quality.plan import CONTROL, DEVELOPMENT
 from benchmarks.quality.problems import TEN
 from benchmarks.table import markdown
 
+from bayeswell import BayeswellError
+from bayeswell.methods import find_method
+from bayeswell.methods.budget import ORDINARY
+
 ROOT = Path(__file__).resolve().parents[1]
 QUALITY, SPEED = (ROOT / "benchmarks" / "results" / name for name in ("quality.jsonl", "record.json"))
 _SESSION = "session/"
 _SEVERAL = 2
 _MOST_DIGITS = 5
+_ROUNDING = 0.02
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,11 @@ def _quality(method: str) -> str:
     ]
     if method != CONTROL:
         notes += [_in_words(method, problems), "Bold: worse by more than two standard errors of the paired difference."]
+    if changed_since(method):
+        notes += [
+            f"**Measured before its defaults changed**: a step then cost {cost(method, problems):g}x ordinary "
+            f"training, now {find_method(method).cost / ORDINARY:g}x."
+        ]
     if missing:
         notes += [f"Not measured yet: {', '.join(missing)}."]
     notes += [circumstances(problems, [method])]
@@ -189,6 +199,19 @@ def cost(method: str, problems: Sequence[str]) -> float:
     return statistics.fmean(one.mean for one in found if one is not None)
 
 
+def changed_since(method: str) -> bool:
+    """Whether the record is of another method under this name: one whose steps had another cost.
+
+    What costs the same may have changed too; only `make quality` knows, by its checksums.
+    """
+    try:
+        today = find_method(method)
+    except BayeswellError:
+        return True
+    then = [line["passes"] for name in TEN for line in results().at(name, method).values() if "passes" in line]
+    return today.budget is None and any(abs(one - today.cost / ORDINARY) > _ROUNDING for one in then)
+
+
 def by_method(problems: Sequence[str], scores: Sequence[Score]) -> str:
     """A table: every method that was measured on all these problems, the best in the first score first."""
     problems = measured_on(problems, scores[0])
@@ -202,10 +225,14 @@ def by_method(problems: Sequence[str], scores: Sequence[Score]) -> str:
             one = None if method == CONTROL else standing(method, score, measured_on(problems, score))
             cells.append("" if one is None else _marked(one, score.digits))
         rows.append([f"[`{method}`](cards/{method}.md)", *cells, f"{cost(method, problems):.1f}"])
-    left = sorted({method for name in problems for method in results().methods([name])} - {CONTROL} - set(found))
+    every = {method for name in problems for method in results().methods([name])} - {CONTROL}
+    changed = sorted(method for method in every if changed_since(method))
+    left = sorted(every - set(found) - set(changed))
     words = [f"On {', '.join(problems)}. {circumstances(problems, [CONTROL, *found])}"]
     if left:
         words += [f"Left out, since not measured on all of them: {', '.join(left)}."]
+    if changed:
+        words += [f"Left out, since defaults have changed since: {', '.join(changed)}."]
     return markdown(["", *(score.title for score in scores), "cost"], rows) + "\n\n" + " ".join(words)
 
 
@@ -229,15 +256,15 @@ def by_budget(problems: Sequence[str], score: Score, budgets: Sequence[float] = 
         others = "all others" if len(level) == len(inside) - 1 else ", ".join(f"`{name}`" for name in level) or "none"
         rows.append([f"{budget:g}x", first, against, others])
     if not rows:
-        return "Not measured yet."
+        return "By budget: not measured yet."
     return markdown(["cost up to", "leads", score.title, "not told apart from it"], rows)
 
 
 def _standings(problems: Sequence[str], score: Score) -> dict[str, Mean]:
-    """Every method but the control that was measured on all of them."""
+    """Every method but the control that was measured on all of them, as it is today."""
     if not problems:
         return {}
-    every = [name for name in results().methods(problems) if name != CONTROL]
+    every = [name for name in results().methods(problems) if name != CONTROL and not changed_since(name)]
     found = {name: standing(name, score, problems) for name in every}
     return {name: one for name, one in found.items() if one is not None}
 

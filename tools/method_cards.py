@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bayeswell.methods import METHODS, Method, find_method, resolve
+from bayeswell.methods.budget import ORDINARY
 from citations import links
 from write_method_page import parts_of
 
@@ -15,7 +16,6 @@ CARDS = Path(__file__).resolve().parents[1] / "docs" / "cards"
 SHARP = "sharpness-aware"
 """The card of all ``f-`` forms; its numbers and its picture are those of one of them."""
 SHARP_EXAMPLE = "f-bbb"
-ORDINARY = METHODS["map"].cost
 _SETTING = re.compile(r"^- ((?:`[\w.]+`(?:, )?)+):", re.MULTILINE)
 _PARTS = ("posterior", "prior", "estimator", "divergence", "kl_weight", "stepper", "rate", "collector", "post_hoc")
 

@@ -4,19 +4,23 @@
     python tools/readme_table.py --check     exit code 1 where it is not what the record says
 
 Means over seeds with their standard errors. A number is bold where it is better than that of ordinary training by more
-than two standard errors of the paired differences (the same seeds), and in italics where it is worse by as much.
-Results of other settings than today's do not count, as in ``make quality``.
+than chance gives to one of twenty equal pairs (the paired differences of the same seeds, by Student's distribution: 4.3
+standard errors for three seeds), and in italics where it is worse by as much. Results of other settings than today's do
+not count, as in ``make quality``.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from scipy.stats import t as student
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -98,9 +102,14 @@ def _cell(found: Any, problem: str, method: str, column: Column) -> str:
     text = f"{own.mean:.{column.digits}f} ± {own.error:.{column.digits}f}"
     if method == plan.CONTROL:
         return text
-    gain = apart if column.more_is_better else differences.Mean(-apart.mean, apart.error, apart.count)
-    loss = differences.Mean(-gain.mean, gain.error, gain.count)
-    return f"**{text}**" if gain.above(0.0) else f"_{text}_" if loss.above(0.0) else text
+    gain = sign(apart) if column.more_is_better else -sign(apart)
+    return f"**{text}**" if gain > 0 else f"_{text}_" if gain < 0 else text
+
+
+def sign(apart: Any) -> int:
+    """1 or -1 where a mean difference is further from zero than in one of twenty equal pairs; else 0."""
+    limit = float(student.ppf(0.975, apart.count - 1)) * apart.error if apart.count > 1 else math.inf
+    return 0 if abs(apart.mean) <= limit else int(math.copysign(1, apart.mean))
 
 
 def _cost(found: Any, problem: str, method: str) -> str:
@@ -115,10 +124,8 @@ def _everywhere(found: Any, method: str) -> str:
     if method == plan.CONTROL:
         return ""
     apart = [found.difference(problem, method) for problem in _known(found)]
-    known = [one for one in apart if one is not None]
-    better = sum(differences.Mean(-one.mean, one.error, one.count).above(0.0) for one in known)
-    worse = sum(one.above(0.0) for one in known)
-    return f"{better}, {len(known) - better - worse}, {worse}"
+    signs = [sign(one) for one in apart]
+    return f"{signs.count(-1)}, {signs.count(0)}, {signs.count(1)}"
 
 
 def _known(found: Any) -> list[str]:

@@ -26,8 +26,9 @@ class NoStep(Callback):
 @pytest.mark.parametrize("collector", ["hwa", "swag", "swag_diag"])
 def test_too_few_snapshots_are_refused_before_training(collector: str) -> None:
     # 32 steps in 4 cycles: draws are offered after steps 6, 7, 14, 15, ...; the snapshots are due after 27 and 31.
+    given = {"stepper": {"cycles": 4}, "callbacks": [NoStep()], "progress": False}
     with pytest.raises(bw.SettingError, match=rf"{collector}: 1 snapshots can be taken .* at least 2"):
-        bw.fit(nn.Linear(4, 3), (X, Y), "csgld", epochs=8, collector=collector, callbacks=[NoStep()], progress=False)
+        bw.fit(nn.Linear(4, 3), (X, Y), "csgld", epochs=8, collector=collector, **given)
 
 
 def test_a_bank_that_stays_empty_is_refused_before_training() -> None:

@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy import special
 
 import bayeswell as bw
-from bayeswell.metrics.chains import r_hat
 from make_references import (
     FOLDER,
     PROBES,
@@ -22,13 +20,11 @@ from make_references import (
     Reference,
     faults,
     lag_1,
-    rank_r_hat,
     read_reference,
     sample,
     write_reference,
 )
 from methods.known_posteriors import network
-from truths.arrays import Array
 
 
 @pytest.fixture(scope="module", params=list(PROBLEMS))
@@ -149,28 +145,18 @@ def test_bayeswell_has_the_same_model(reference: Reference) -> None:
 
 
 def test_the_diagnostics_of_the_script() -> None:
-    """Rank-normalised R-hat agrees with ``metrics.chains``, whose tests have slow formulas; lag 1 with an AR(1)."""
+    """Lag 1 agrees with an AR(1); R-hat and ESS are those of ``metrics.chains``, whose tests have slow formulas."""
     noise = np.random.default_rng(5).standard_normal((4, 500, 3))
     values = noise.copy()
     for step in range(1, 500):
         values[:, step] = 0.6 * values[:, step - 1] + 0.8 * noise[:, step]
-    values[0] += 0.7
-
-    def split_r_hat(draws: Array) -> Array:
-        halves = np.concatenate([draws[:, :250], draws[:, 250:]])
-        return np.sqrt(249 / 250 + halves.mean(1).var(0, ddof=1) / halves.var(1, ddof=1).mean(0))
-
-    found = rank_r_hat(values, split_r_hat, special.ndtri)
-    np.testing.assert_allclose(found, r_hat(torch.from_numpy(values)).numpy(), rtol=1e-9)
-    assert found.min() > 1.01
     # Of four chains of 500 an autocorrelation has a standard error of 0.02.
-    np.testing.assert_allclose(lag_1(values[1:]), 0.6, atol=0.1)
+    np.testing.assert_allclose(lag_1(values), 0.6, atol=0.1)
 
 
 @pytest.mark.slow
 def test_a_short_run_repeats_the_reference() -> None:
     """Another seed, fewer draws: z-scores of 61 strongly dependent numbers, all below 5."""
-    pytest.importorskip("numpyro", reason="the extra 'references' is not installed")
     stored = read_reference("regression")
     again = sample(PROBLEMS["regression"](), seed=2, chains=2, warm_up=500, draws=500, thinning=1)
     assert np.abs((again.mean - stored.mean) / np.hypot(again.mcse, stored.mcse)).max() < 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -121,6 +122,19 @@ def test_cycles_fill_the_run_and_draws_come_from_their_ends(cycles: int, total: 
     assert all(noise for noise, keep in zip(noisy, keeps, strict=True) if keep)
     assert sum(noisy) == pytest.approx(0.6 * total, abs=cycles)
     assert sum(keeps) == pytest.approx(0.3 * total, abs=cycles)
+
+
+@pytest.mark.parametrize("lr", [None, 0.3])
+@pytest.mark.parametrize(("total", "cycles"), [(40, 1), (2999, 1), (3000, 2), (6000, 4), (50_000, 4)])
+def test_a_cycle_that_is_too_short_is_not_begun(lr: float | None, total: int, cycles: int) -> None:
+    """Left to itself it takes as many as have 1,500 steps; rate and collection agree on them."""
+    part = CyclicalSGLD(lr=lr, cycles=None)
+    assert part.cycles_in(total) == cycles
+    keeps = [part.sampling(Progress(step, total)) for step in range(total)]
+    assert sum(after > before for before, after in itertools.pairwise(keeps)) == cycles
+    sampler: Any = part.build([nn.Parameter(torch.zeros(1))], 5, make_generator(1), total)
+    assert (sampler.plan.cycles if lr is None else sampler.rate.cycles) == cycles
+    assert CyclicalSGLD(lr=lr, cycles=3).cycles_in(total) == 3
 
 
 def test_psgld_keeps_draws_once_its_scale_is_fixed() -> None:

@@ -16,6 +16,7 @@ import pytest
 from bayeswell.cli import main
 from bayeswell.errors import SettingError
 from bayeswell.studies import Findings, find_studies, read_results, read_study, run_study, write_pages
+from bayeswell.studies.pictures import draw
 from bayeswell.studies.results import append_line, line_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.errors.BayeswellWarning")
@@ -142,3 +143,32 @@ def test_the_index_counts_the_claims_of_each_paper(study_file: Path) -> None:
     pages = write_pages(root, find_studies(root))
     assert pages == [study_file.parent / "README.md", root / "README.md"]
     assert "| [A paper, 2020](paper/README.md) | 0 of 4 | 0 | 0 | 0 | 1 |" in pages[1].read_text()
+
+
+def test_the_example_of_the_page_is_a_study(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "studies.md").read_text(encoding="utf-8")
+    (tmp_path / "example.toml").write_text(text.split("```toml\n")[1].split("```")[0], encoding="utf-8")
+    study = read_study(tmp_path / "example.toml")
+    assert [cell.name for cell in study.scale("cpu").cells] == [
+        "vi@temperature=0.01", "vi@temperature=0.1", "vi@temperature=1", "point"
+    ]  # fmt: skip
+
+
+def test_pictures_are_drawn_of_what_there_is(study_file: Path, tmp_path: Path) -> None:
+    plots = '[grid]\n"method.temperature" = [0.1, 1.0]\n'
+    plots += '[[plots]]\nscore = "nll"\nagainst = "method.temperature"\nlog = true\n'
+    plots += '[[plots]]\ntitle = "Along"\ncurve = ["average.nll", "train.nll"]\n[[plots]]\ncurve = "no.such"\n'
+    file = study_file.with_name("two_words.toml")
+    file.write_text(study_file.read_text().replace("[scales.smoke]", plots + "[scales.smoke]", 1))
+    study = read_study(file)
+    for number, cell in enumerate(study.scale("cpu").cells):
+        for seed in range(2):
+            line = line_of("cpu", cell, seed, tmp_path, None)
+            curves = {"epoch": [1.0, 2.0], "train.nll": [2.0 + number, 1.0 + seed]}
+            values = {**vars(line), "scores": {"nll": number + 0.1 * seed}, "curves": curves}
+            append_line(study.results, type(line)(**values))
+    found = Findings(study, study.scale("cpu"), read_results(study.results))
+    made = draw(tmp_path / "pictures", found)
+    assert [title for title, _ in made] == ["nll", "Along"]
+    texts = [path.read_text() for _, path in made]
+    assert all(text.count("<svg") == 1 and "cold" in text and "warm" in text for text in texts)

@@ -26,8 +26,10 @@ NLL = {
     ("two", "near"): (2.6, 1.6, 2.2),
     ("two", "bad"): (3.6, 2.5, 3.1),
     ("one", "elsewhere"): (0.1, 0.1, 0.1),
+    ("one", "changed"): (0.1, 0.1, 0.1),
+    ("two", "changed"): (0.1, 0.1, 0.1),
 }
-COST = {"map": 1.0, "good": 2.0, "near": 1.0, "bad": 1.0, "elsewhere": 1.0}
+COST = {"map": 1.0, "good": 2.0, "near": 1.0, "bad": 1.0, "elsewhere": 1.0, "changed": 1.0}
 
 
 @pytest.fixture
@@ -38,6 +40,7 @@ def record(monkeypatch: pytest.MonkeyPatch) -> None:
         for (problem, method), values in NLL.items() for seed, value in enumerate(values)
     ]  # fmt: skip
     monkeypatch.setattr(measured, "results", lambda: Results.of(lines))
+    monkeypatch.setattr(measured, "changed_since", lambda method: method == "changed")
     session = {"session/s": {"when": "2026-01-02 03:04 UTC", "commit": "abc"}}
     monkeypatch.setattr(measured, "_lines", lambda: session)
 
@@ -63,6 +66,8 @@ def test_a_method_that_was_not_measured_everywhere_is_left_out_by_name() -> None
     table = measured.by_method(BOTH, [measured.NLL])
     assert "`elsewhere`" not in table
     assert "Left out, since not measured on all of them: elsewhere." in table
+    assert "`changed`" not in table
+    assert "Left out, since defaults have changed since: changed." in table
 
 
 @pytest.mark.usefixtures("record")
@@ -94,10 +99,20 @@ def test_better_is_below_zero_for_every_score() -> None:
     assert measured.ERRORS.compare(0.955, 0.950) == pytest.approx(-0.5)
 
 
+@pytest.mark.parametrize(("passes", "changed"), [(1.0, True), (3.0, False)])
+def test_a_method_of_another_cost_than_was_measured_has_changed(
+    passes: float, changed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = {"problem": "wine", "method": "vl", "seed": 0, "nll": 1.0, "passes": passes, "session": "s"}
+    monkeypatch.setattr(measured, "results", lambda: Results.of([line]))
+    assert measured.changed_since("vl") is changed
+    assert ("**Measured before its defaults changed**: a step then cost 1x" in measured.card("vl")) is changed
+
+
 def test_what_was_not_measured_is_said() -> None:
     assert "not measured yet" in measured.card("no-such-method")
     assert measured.by_method(("no such problem",), [measured.NLL]) == "Not measured yet."
-    assert measured.by_budget(("no such problem",), measured.NLL) == "Not measured yet."
+    assert measured.by_budget(("no such problem",), measured.NLL) == "By budget: not measured yet."
 
 
 def test_an_error_is_never_shown_as_zero() -> None:

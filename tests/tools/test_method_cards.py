@@ -29,7 +29,7 @@ from method_cards import (
 )
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures" / "cards"
-MOST_BYTES = 80_000
+MOST_BYTES = 60_000
 PARTS = ["## When it is good", "## When it is not", "## Settings worth knowing", "## Example", "## Measured"]
 
 

@@ -72,6 +72,42 @@ def test_noise_does_not_hide_a_steep_curve() -> None:
     assert sum(one is not None and not one.enough for one in told) > 95
 
 
+def saw(cycles: int, each: int, ends: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """An objective that rises with the rate at every restart and comes down to ``ends``; and the rates."""
+    rates = np.tile(cosine(each), cycles)
+    return np.repeat(ends, each) + 0.8 * rates + 0.01 * rng.standard_normal(cycles * each), rates
+
+
+def test_cycles_that_end_lower_every_time_were_too_short() -> None:
+    """The teeth of the saw are as high as all that is learned: only the ends of cycles show it."""
+    rng = np.random.default_rng(3)
+    for size in (1.5, 3.0):
+        curve, rates = saw(5, 8, size / np.sqrt(np.arange(1, 6)), rng)
+        found = judge_length(list(curve), list(rates))
+        assert found is not None
+        assert found.factor > 1
+        gain = size * (5**-0.5 - 10**-0.5)
+        assert 0.5 * gain < found.gain < 3 * gain
+        (line,) = found.warnings
+        assert ", ".join(f"{curve[end]:.2f}" for end in (7, 15, 23, 31, 39)) in line
+
+
+def test_cycles_that_end_alike_were_long_enough() -> None:
+    """Also where the first was not, and with noise on the ends; a warm-up makes no cycles."""
+    rng = np.random.default_rng(4)
+    for ends in ([0.3] * 5, [1.5, 0.35, 0.3, 0.3, 0.3]):
+        for _ in range(TRIALS):
+            curve, rates = saw(5, 8, np.array(ends) + 0.02 * rng.standard_normal(5), rng)
+            found = judge_length(list(curve), list(rates))
+            assert found is not None
+            assert found.enough
+            assert len(found.ends) == 5
+    rates = np.minimum(1.0, np.arange(1, 41) / 10) * cosine(40)
+    found = judge_length(list(power(40, rates, 4.0, 0.5)), list(rates))
+    assert found is not None
+    assert found.ends == ()
+
+
 def test_what_cannot_be_judged() -> None:
     assert judge_length([1.0] * 7) is None
     assert judge_length([3.0, math.nan, *[1.0] * 10]) is None

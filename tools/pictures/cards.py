@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 import bayeswell as bw
-from bayeswell.plots.theme import THEMES, Theme
+from bayeswell.plots.theme import Theme, find_theme
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -162,8 +162,8 @@ def main(arguments: Sequence[str]) -> int:
             (f"defaults: temperature {own.temperature:.2g}", own),
             ("temperature 1: Bayes' rule", bayes),
         ]
-        for theme in THEMES.values():
-            draw(reference, method, panels, theme, FOLDER / f"{card}-{theme.name}.svg")
+        for theme in ("light", "dark"):
+            draw(reference, method, panels, find_theme(theme), FOLDER / f"{card}-{theme}.svg")
         print(card, flush=True)
     return 0
 

@@ -11,10 +11,12 @@ from torch.optim.optimizer import ParamsT
 from ..errors import SettingError, require_count
 from ..types import Progress
 from .fitting import Dynamics, FittedSampler
-from .plans import Plan, planned
+from .plans import LONG_ENOUGH, Plan, planned
 from .rates import CosineCycles, cosine_cycles
 from .sgld import SGLDSampler
 from .stepping import Sampler, SamplerPart, require_settings
+
+_MOST_CYCLES = 4
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,15 @@ class CyclicalSGLD(SamplerPart):
     ``lr`` None explores by Adam, up to 60 percent of the way from ``exploration`` to ``collection``, and fits the rate
     of each cycle's noisy steps to the curvature where that has led, with a preconditioner from there
     (``fitting.FittedSampler``).
+
+    ``cycles`` None takes as many as have 1,500 steps each, from one to four: a shorter descent does not get to a mode,
+    and a chain around an unfinished one is worth little. With one cycle and lr None it is a chain of ``sgld`` that
+    descends for less long.
     """
 
     lr: float | None = 0.2
     temperature: float = 1.0
-    cycles: int = 4
+    cycles: int | None = 4
     exploration: float = 0.5
     collection: float = 0.75
 
@@ -47,7 +53,8 @@ class CyclicalSGLD(SamplerPart):
 
     def __post_init__(self) -> None:
         require_settings(self.name, self.lr, self.temperature)
-        require_count(self.name, "cycles", self.cycles)
+        if self.cycles is not None:
+            require_count(self.name, "cycles", self.cycles)
         for setting, lowest in (("exploration", 0.0), ("collection", self.exploration)):
             value = getattr(self, setting)
             if not isinstance(value, int | float) or not lowest <= value < 1:
@@ -61,17 +68,24 @@ class CyclicalSGLD(SamplerPart):
             given = {"temperature": self.temperature, "dataset_size": dataset_size}
             return FittedSampler(self.name, params, given, self._plan(total_steps), Dynamics(2.0), generator)
         settings = {"lr": self.lr, "temperature": self.temperature, "dataset_size": dataset_size}
-        rate = cosine_cycles(self.name, self.cycles, total_steps, self.exploration, self.collection)
+        cycles = self.cycles_in(total_steps) if total_steps is not None else self.cycles or 1
+        rate = cosine_cycles(self.name, cycles, total_steps, self.exploration, self.collection)
         return SGLDSampler(params, settings, rate, generator)
 
     def _plan(self, total_steps: int | None) -> Plan:
         steps = planned(self.name, total_steps)
-        cosine_cycles(self.name, self.cycles, steps, self.exploration, self.collection)  # refuses what cannot be
+        cycles = self.cycles_in(steps)
+        cosine_cycles(self.name, cycles, steps, self.exploration, self.collection)  # refuses what cannot be
         descent = self.exploration + 0.6 * (self.collection - self.exploration)
-        return Plan(steps, self.cycles, descent, self.collection)
+        return Plan(steps, cycles, descent, self.collection)
+
+    def cycles_in(self, steps: int) -> int:
+        """How many cycles a run of so many steps has."""
+        return self.cycles if self.cycles is not None else max(1, min(_MOST_CYCLES, steps // LONG_ENOUGH))
 
     def sampling(self, at: Progress) -> bool:
         """In the last part of each cycle."""
         if at.total_steps is None:
             raise SettingError(f"{self.name} needs the planned number of steps: Progress(total_steps=...)")
-        return CosineCycles(self.cycles, at.total_steps, self.exploration).place(at.step) >= self.collection
+        cycles = self.cycles_in(at.total_steps)
+        return CosineCycles(cycles, at.total_steps, self.exploration).place(at.step) >= self.collection

@@ -9,7 +9,9 @@ from ..errors import SettingError, require_count
 
 DESCEND, LOOK, DRAW = "descend", "look", "draw"
 
-_LEAST_DESCENT, _MOST_DESCENT, _BURN_IN, _SHORT = 0.4, 0.75, 0.1, 1500
+_LEAST_DESCENT, _MOST_DESCENT, _BURN_IN = 0.4, 0.75, 0.1
+LONG_ENOUGH = 1500
+"""Steps in which a descent can be expected to end near an optimum."""
 _SHARE_OF_LOOKS, _LEAST_LOOKS, _MOST_LOOKS = 0.025, 4, 40
 _TINY, _HARDLY_A_RUN = 20, 60
 
@@ -27,7 +29,7 @@ def one_chain(owner: str, total_steps: int | None) -> Plan:
     steps = planned(owner, total_steps)
     if steps < _HARDLY_A_RUN:  # draws from the second half, whatever they are worth: collectors count on some
         return Plan(steps, 1, 0.25, 0.5)
-    descent = max(_LEAST_DESCENT, min(_MOST_DESCENT, _MOST_DESCENT * math.sqrt(_SHORT / steps)))
+    descent = max(_LEAST_DESCENT, min(_MOST_DESCENT, _MOST_DESCENT * math.sqrt(LONG_ENOUGH / steps)))
     return Plan(steps, 1, descent, descent + _BURN_IN)
 
 

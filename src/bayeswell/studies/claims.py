@@ -33,7 +33,12 @@ from ..errors import SettingError, nearest
 from ..metrics.estimates import Estimate
 from .statistics import higher_is_better, over_seeds, paired, ratios, slope
 
-HOLDS, FAILS, UNTESTED = "holds", "does not hold", "not testable at this scale"
+HOLDS = "holds"
+"""The rule of the claim is met."""
+FAILS = "does not hold"
+"""The rule of the claim is not met."""
+UNTESTED = "not testable at this scale"
+"""The claim is about runs that this scale leaves out."""
 UNKNOWN = "no results yet"
 """No verdict: the runs that a claim is about are not there."""
 _RULES = {

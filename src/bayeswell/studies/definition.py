@@ -22,6 +22,7 @@ from .cells import Cell
 from .claims import Claim, read_claims
 
 SCALES = ("smoke", "cpu", "paper")
+"""How large a study is run: seconds, hours on two cores, as in the paper."""
 _KEYS = ("title", "paper", "about", "seeds", "scores", "run", "cells", "grid", "choose", "scales", "printed", "claims",
          "plots")  # fmt: skip
 _SCALE_KEYS = ("about", "seeds", "run", "each", "grid", "cells")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,8 @@ from .results import EPOCH, lines_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_SIZE = (4.2, 3.1)
+_SIZE = (4.2, 3.6)
+_TITLE, _COLUMNS = 40, 3
 _KEYS = ("score", "against", "curve", "log", "title", "cells")
 
 
@@ -50,11 +52,11 @@ def _picture(plot: Mapping[str, Any], found: Findings, title: str) -> str | None
     if not fill(axes, plot, found, theme.line):
         return None
     theme.dress(axes)
-    axes.set_title(title, color=theme.ink, fontsize=11)
+    axes.set_title(textwrap.fill(title, _TITLE), color=theme.ink, fontsize=11)
     axes.grid(True, color=theme.grid, linewidth=0.6)
-    axes.legend(fontsize=9, frameon=False, labelcolor=theme.ink)
+    figure.legend(loc="outside lower center", ncols=_COLUMNS, fontsize=9, frameon=False, labelcolor=theme.ink)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + figure_to_svg(
-        figure, name=f"study-{found.study.name}", alt=title
+        figure, name=f"study-{found.study.name}".replace("_", "-").replace(".", "-"), alt=title
     )
 
 
@@ -111,14 +113,15 @@ def _along(axes: Axes, plot: Mapping[str, Any], found: Findings, style: Callable
         length = min(map(len, runs))
         means = [estimate_over_seeds([run[place] for run in runs]) for place in range(length)]
         places = kept[0]["average.epoch" if curve.startswith("average.") else EPOCH][:length]
-        axes.plot(places, [mean.value for mean in means], label=label, **style(drawn))
+        dots = {"marker": "o", "markersize": 4} if length == 1 else {}
+        axes.plot(places, [mean.value for mean in means], label=label, **style(drawn), **dots)
         low, high = ([mean.value + sign * (mean.error or 0.0) for mean in means] for sign in (-1, 1))
         axes.fill_between(places, low, high, color=style(drawn)["color"], alpha=0.2, linewidth=0)
         drawn += 1
     if plot.get("log") and drawn and all(math.isfinite(value) for value in axes.get_ylim()):
         axes.set_yscale("log")
     axes.set_xlabel("epoch")
-    axes.set_ylabel(wanted[0])
+    axes.set_ylabel(wanted[0] if len(wanted) == 1 else last_name(wanted[0]))
     return drawn
 
 

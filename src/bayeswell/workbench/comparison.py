@@ -52,8 +52,8 @@ class Comparison:
         """How far each method is from ``base`` (the first), in pairs: the same seed, the same fold.
 
         One row a method and score: ``difference``, its standard ``error`` and what that is ``over``, and whether it is
-        ``told`` apart (beyond two errors). Of a single run the error is over the same test examples, once ``report``
-        has looked at them.
+        ``told`` apart (only one of twenty equal pairs would be). Of a single run the error is over the same test
+        examples, once ``report`` has looked at them.
         """
         rows = self._rows()
         base = base if base is not None else next(iter(rows))

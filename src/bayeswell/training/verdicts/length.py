@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ GAIN = 0.1
 a factor of three: measured, 0.08 for 0.02, 0.15 for 0.08, 0.5 for 1.1."""
 _STANDARD_ERRORS = 4.0
 _MOST = 8
+_LEAST_CYCLES = 3
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,8 @@ class Length:
 
     ``last_third`` is its fall over the last third of the epochs, ``noise`` the standard error of that number, ``gain``
     what twice the epochs are expected to gain, ``factor`` how many times the epochs are needed until another doubling
-    gains less than 0.1 (a power of two, 8 if not less); 1 if the run was long enough.
+    gains less than 0.1 (a power of two, 8 if not less); 1 if the run was long enough. Of a run in cycles ``ends`` are
+    the objectives at their ends, ``last_third`` is the fall over the last cycle.
     """
 
     epochs: int
@@ -29,6 +32,7 @@ class Length:
     noise: float
     gain: float
     factor: int
+    ends: tuple[float, ...] = ()
 
     @property
     def enough(self) -> bool:
@@ -41,6 +45,12 @@ class Length:
         if self.enough:
             return ()
         times = f"{'more than ' if self.factor == _MOST else 'about '}{self.factor}x"
+        if self.ends:
+            levels = ", ".join(f"{end:.2f}" for end in self.ends)
+            note = f"training was still improving: at the ends of its cycles the objective was {levels} nats per datum"
+            return (
+                f"{note}, so each cycle is too short for an optimum; {times} the epochs are needed, or fewer cycles",
+            )
         note = f"training was still improving: the objective fell by {self.last_third:.2g} nats per datum in the last"
         # No number of epochs: members within a budget have fewer than were asked for, and these are what to multiply.
         return (f"{note} third of {self.epochs} epochs; {times} the epochs are needed",)
@@ -56,10 +66,17 @@ def judge_length(objective: Sequence[float], rates: Sequence[float] | None = Non
     hardly touches, and at most what the slope of the last third makes of it, ln 2 times the whole time. Values are
     means over a tenth of the epochs; their noise is that of second differences, which a smooth curve hardly has. The
     falls must be four standard errors.
+
+    A rate that restarts makes a saw of the curve, whose teeth are no noise: the ends of cycles are looked at instead
+    (of three and more), each with the same share of the clock; every cycle must end lower than the one before it.
     """
     epochs = len(objective)
     if epochs < LEAST_EPOCHS or not all(map(math.isfinite, objective)):
         return None
+    if rates is not None and len(rates) == epochs:
+        ends = tuple(objective[last] for last in _cycle_ends(rates))
+        if len(ends) >= _LEAST_CYCLES:
+            return _judge_cycles(epochs, ends)
     clock = _clock(epochs, rates)
     width = max(1, round(epochs / 10))
 
@@ -79,10 +96,41 @@ def judge_length(objective: Sequence[float], rates: Sequence[float] | None = Non
     slope = last_third / max(1e-9, 1 - clock[third - 1] / clock[-1])
     share = min(1.0, second / first) if certain else 0.0
     gain = min(second * share, first, math.log(2) * slope) if certain else 0.0
-    factor, left = 1, gain
-    while left > GAIN and factor < _MOST:
-        factor, left = 2 * factor, left * min(share, 0.9)
-    return Length(epochs, last_third, noise, gain, factor)
+    return Length(epochs, last_third, noise, gain, _times(gain, share))
+
+
+def _times(gain: float, share: float) -> int:
+    """How many times the epochs, if the next doubling gains so much and each further one that share of the last."""
+    factor = 1
+    while gain > GAIN and factor < _MOST:
+        factor, gain = 2 * factor, gain * min(share, 0.9)
+    return factor
+
+
+def _cycle_ends(rates: Sequence[float]) -> list[int]:
+    """The epochs after which the rate starts anew, and the last one; a warm-up has not fallen before it climbs."""
+    restarts = [
+        epoch
+        for epoch, (now, then) in enumerate(itertools.pairwise(rates))
+        if then > 2 * now and now < 0.5 * max(rates[: epoch + 1])
+    ]
+    return [*restarts, len(rates) - 1]
+
+
+def _judge_cycles(epochs: int, ends: tuple[float, ...]) -> Length:
+    """By the same rule, the ends joined by straight lines in the logarithm of time (1 at the end of the first)."""
+    falls = [before - after for before, after in itertools.pairwise(ends)]
+
+    def level(time: float) -> float:
+        before = min(int(time), len(ends) - 1)
+        along = math.log(time / before) / math.log((before + 1) / before)
+        return ends[before - 1] - along * falls[before - 1]
+
+    half = level(len(ends) / 2)
+    first, second = level(max(1.0, len(ends) / 4)) - half, half - ends[-1]
+    share = min(1.0, second / first) if min(falls) > 0 else 0.0
+    gain = max(0.0, min(second * share, math.log(2) * falls[-1] * len(ends)))
+    return Length(epochs, falls[-1], 0.0, gain, _times(gain, share), ends)
 
 
 def _clock(epochs: int, rates: Sequence[float] | None) -> list[float]:
