@@ -180,12 +180,17 @@ def test_a_disk_that_recovers_costs_nothing(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_leaves_with_its_code(number: signal.Signals, tmp_path: Path) -> None:
+    # A shell that starts the tests in the background has them ignore SIGINT, and what is ignored stays so.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    with pytest.raises(bw.Interrupted) as caught:
-        _small_fit(tmp_path / "run", [At(7, lambda: os.kill(os.getpid(), number))])
+    try:
+        with pytest.raises(bw.Interrupted) as caught:
+            _small_fit(tmp_path / "run", [At(7, lambda: os.kill(os.getpid(), number))])
+        assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == handlers
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert caught.value.exit_code == 128 + number
     assert f"signal {int(number)} after step 7" in str(caught.value)
-    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == handlers
     resumed = _small_fit(tmp_path / "run", [At(-1, None)])
     whole = _small_fit(tmp_path / "whole", [At(-1, None)])
     assert torch.equal(resumed.model.posterior.mean_vector(), whole.model.posterior.mean_vector())
