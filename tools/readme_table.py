@@ -16,20 +16,22 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
-from scipy.stats import t as student
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[1])
+)  # the benchmarks are a package in the project's folder, not an installed one
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
-# A package in the project's folder, not an installed one, and not held to strict types: imported by name.
-command, differences, kept, plan, problems, tables = (
-    import_module(f"benchmarks.{name}")
-    for name in ("quality.command", "quality.differences", "quality.kept", "quality.plan", "quality.problems", "table")
-)
+from benchmarks.quality import command
+from benchmarks.quality.differences import Mean, Results
+from benchmarks.quality.kept import Kept
+from benchmarks.quality.plan import CONTROL
+from benchmarks.quality.problems import PROBLEMS, TEN
+from benchmarks.table import between_marks, markdown
 
+from bayeswell.report.differences import CHANCE, student_quantile
+
+ROOT = Path(__file__).resolve().parents[1]
 BEGIN = "<!-- measured: written by tools/readme_table.py from here -->"
 PROBLEM = "mnist-2k"
 ROWS = {
@@ -64,7 +66,7 @@ class NotMeasured(Exception):
     """The record lacks something that the table needs."""
 
 
-def table(found: Any, problem: str = PROBLEM) -> str:
+def table(found: Results, problem: str = PROBLEM) -> str:
     """The table, with a line before it that says what was measured and how to measure it again."""
     missing = [method for method in ROWS if len(found.at(problem, method)) < LEAST_SEEDS]
     if missing:
@@ -85,53 +87,53 @@ def table(found: Any, problem: str = PROBLEM) -> str:
         "cost",
         f"NLL on {len(_known(found))} problems: better, level, worse",
     ]
-    return f"{_about(found, problem)}\n\n{tables.markdown(header, rows)}"
+    return f"{_about(found, problem)}\n\n{markdown(header, rows)}"
 
 
-def _about(found: Any, problem: str) -> str:
+def _about(found: Results, problem: str) -> str:
     seeds = {len(found.at(problem, method)) for method in ROWS}
-    one, typed = problems.PROBLEMS[problem], f'make quality ARGS="--only {problem},{",".join(ROWS)}"'
+    one, typed = PROBLEMS[problem], f'make quality ARGS="--only {problem},{",".join(ROWS)}"'
     count = " or ".join(map(str, sorted(seeds)))
     about = f"problem {problem}, {one.epochs} epochs, {count} seeds, ± the standard error over them"
     return f"`{typed}`: {about}; foreign images: {one.ood}."
 
 
-def _cell(found: Any, problem: str, method: str, column: Column) -> str:
+def _cell(found: Results, problem: str, method: str, column: Column) -> str:
     own, apart = (ask(problem, method, column.key) for ask in (found.score, found.difference))
     if own is None or apart is None:
         raise NotMeasured(f"{problem}: no {column.key} of {method} in the record")
     text = f"{own.mean:.{column.digits}f} ± {own.error:.{column.digits}f}"
-    if method == plan.CONTROL:
+    if method == CONTROL:
         return text
     gain = sign(apart) if column.more_is_better else -sign(apart)
     return f"**{text}**" if gain > 0 else f"_{text}_" if gain < 0 else text
 
 
-def sign(apart: Any) -> int:
+def sign(apart: Mean) -> int:
     """1 or -1 where a mean difference is further from zero than in one of twenty equal pairs; else 0."""
-    limit = float(student.ppf(0.975, apart.count - 1)) * apart.error if apart.count > 1 else math.inf
+    limit = student_quantile(CHANCE, apart.count - 1) * apart.error if apart.count > 1 else math.inf
     return 0 if abs(apart.mean) <= limit else int(math.copysign(1, apart.mean))
 
 
-def _cost(found: Any, problem: str, method: str) -> str:
+def _cost(found: Results, problem: str, method: str) -> str:
     passes = found.score(problem, method, "passes")
     if passes is None:
         raise NotMeasured(f"{problem}: no passes of {method} in the record")
     return f"{passes.mean:g}x"
 
 
-def _everywhere(found: Any, method: str) -> str:
+def _everywhere(found: Results, method: str) -> str:
     """On how many of the benchmark's problems its NLL is better than, level with and worse than ordinary training's."""
-    if method == plan.CONTROL:
+    if method == CONTROL:
         return ""
     apart = [found.difference(problem, method) for problem in _known(found)]
-    signs = [sign(one) for one in apart]
+    signs = [sign(one) for one in apart if one is not None]
     return f"{signs.count(-1)}, {signs.count(0)}, {signs.count(1)}"
 
 
-def _known(found: Any) -> list[str]:
+def _known(found: Results) -> list[str]:
     """The problems of the benchmark on which every row was measured."""
-    return [problem for problem in found.problems(problems.TEN) if all(found.at(problem, method) for method in ROWS)]
+    return [problem for problem in found.problems(TEN) if all(found.at(problem, method) for method in ROWS)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -141,10 +143,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--record", type=Path, default=command.RECORD, help="benchmarks/results/quality.jsonl")
     parser.add_argument("--page", type=Path, default=ROOT / "README.md", help="README.md")
     given = parser.parse_args(arguments)
-    lines, _, _ = command.read(kept.Kept(given.record))
+    lines, _, _ = command.read(Kept(given.record))
     old = given.page.read_text(encoding="utf-8")
     try:
-        new = tables.between_marks(old, table(differences.Results.of(lines)), BEGIN)
+        new = between_marks(old, table(Results.of(lines)), BEGIN)
     except (NotMeasured, ValueError) as error:
         print(error)
         return 1

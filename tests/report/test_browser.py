@@ -18,6 +18,17 @@ from PIL import Image
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
+TOLD = """
+} catch (error) {
+  result.error = String(error);
+}
+const place = document.createElement("pre");
+place.id = "result";
+place.textContent = btoa(unescape(encodeURIComponent(JSON.stringify(result))));
+document.body.append(place);
+"""
+"""The end of every script: what it found is left in the page, where --dump-dom shows it."""
+
 TRY = """
 const result = {};
 try {
@@ -66,13 +77,6 @@ try {
   result.width = document.documentElement.scrollWidth - document.documentElement.clientWidth;
   const controls = [...document.querySelectorAll("button, select, input")];
   result.unreachable = controls.filter((one) => one.offsetParent && one.tabIndex < 0).length;
-} catch (error) {
-  result.error = String(error);
-}
-const place = document.createElement("pre");
-place.id = "result";
-place.textContent = btoa(unescape(encodeURIComponent(JSON.stringify(result))));
-document.body.append(place);
 """
 
 
@@ -101,7 +105,7 @@ def with_script(page: Path, folder: Path, script: str) -> Path:
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_it_works(page: Path, tmp_path: Path, width: int) -> None:
-    said = browse(with_script(page, tmp_path, TRY), "--dump-dom", width=width)
+    said = browse(with_script(page, tmp_path, TRY + TOLD), "--dump-dom", width=width)
     coded = re.search(r'<pre id="result">([^<]*)</pre>', said.stdout)
     assert coded is not None
     found: dict[str, Any] = json.loads(base64.b64decode(coded.group(1)))
@@ -214,19 +218,12 @@ try {
   }
   const opened = document.querySelector("#figures details.own summary");
   result.opened = opened ? opened.textContent.trim() : "";
-} catch (error) {
-  result.error = String(error);
-}
-const place = document.createElement("pre");
-place.id = "result";
-place.textContent = btoa(unescape(encodeURIComponent(JSON.stringify(result))));
-document.body.append(place);
 """
 
 
 def looked_at(page: Path, folder: Path, width: int, dark: bool) -> dict[str, Any]:
     scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
-    said = browse(with_script(page, folder, LOOK), "--dump-dom", scheme, width=width)
+    said = browse(with_script(page, folder, LOOK + TOLD), "--dump-dom", scheme, width=width)
     coded = re.search(r'<pre id="result">([^<]*)</pre>', said.stdout)
     assert coded is not None
     found: dict[str, Any] = json.loads(base64.b64decode(coded.group(1)))

@@ -63,7 +63,7 @@ def test_when_fabric_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not can_do_without_fabric(2, "auto", "32")
     assert not can_do_without_fabric(1, "ddp", "32")
     assert not can_do_without_fabric(1, "auto", "bf16-mixed")
-    monkeypatch.setenv("LT_CLI_USED", "1")  # `fabric run` decides the number of devices
+    monkeypatch.setenv("LT_CLI_USED", "1")  # `fabric run` has started processes: each would train alone
     assert not can_do_without_fabric(1, "auto", "32")
 
 

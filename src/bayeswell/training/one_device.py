@@ -17,7 +17,7 @@ from ..nested import map_tensors
 def can_do_without_fabric(devices: int, strategy: str, precision: str) -> bool:
     """Whether nothing is asked for that Fabric is there for: several processes, or another precision.
 
-    Under ``fabric run`` (which sets LT_CLI_USED) the command line decides how many devices there are.
+    Under ``fabric run`` (which sets LT_CLI_USED) processes have been started already: Fabric is asked, and refuses.
     """
     return devices == 1 and strategy == "auto" and precision == "32" and "LT_CLI_USED" not in os.environ
 
