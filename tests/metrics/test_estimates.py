@@ -54,6 +54,10 @@ def test_errors_of_calibration_with_places() -> None:
     assert four.error == pytest.approx(single.error)
 
 
+def test_runs_that_agree_have_no_error() -> None:
+    assert metrics.estimate_over_seeds([0.1, 0.1, 0.1]) == Estimate(0.1, 0.0, "seeds")
+
+
 def test_over_seeds() -> None:
     records = [
         {"nll": 0.3, "nll_error": 0.01, "calibration_error": 0.1, "calibration_error_error": 0.2, "extra": 1.0},

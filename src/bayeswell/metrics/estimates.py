@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, Literal, ParamSpec, Self
 
@@ -115,9 +116,10 @@ def from_influence(value: float, influence: Tensor) -> Estimate:
 
 def estimate_over_seeds(values: Sequence[float]) -> Estimate:
     """The mean of one number over runs that differ by their seed alone, and its standard error std / sqrt(runs)."""
-    numbers = require_numbers("values over seeds", torch.tensor(list(values), dtype=torch.float64))
-    error = None if len(numbers) < 2 else float(numbers.std()) / math.sqrt(len(numbers))
-    return Estimate(float(numbers.mean()), error, over="seeds")
+    numbers = require_numbers("values over seeds", torch.tensor(list(values), dtype=torch.float64)).tolist()
+    # Sums without rounding: runs that agree have an error of 0, not of 1e-17.
+    error = None if len(numbers) < 2 else statistics.stdev(numbers) / math.sqrt(len(numbers))
+    return Estimate(statistics.mean(numbers), error, over="seeds")
 
 
 def over_seeds(records: Sequence[Mapping[str, float]]) -> dict[str, Estimate]:
