@@ -25,19 +25,21 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: environment-run environment-dev environment-bench
-.PHONY: help demo test test-slow test-portable wheel-check sanitize flips release survive bench quality check format-check lint types imports safety page examples docs docs-serve doc-blocks format clean
+.PHONY: help demo test test-slow test-portable wheel-check sanitize flips release survive bench quality check checks format-check lint types imports safety page examples studies docs docs-serve doc-blocks format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-# Small networks: a second thread would only get in the way. What is finished is not trained again; `make clean` forgets.
-DEMO_METHODS := map,bbb,k-tied,hwa,swag,deep-ensemble,auto
-demo: environment-run ## install, then compare Bayesian methods on a curve with a gap and on digits: tables, words, a page
-	$(PY) -m bayeswell compare --methods $(DEMO_METHODS) --data gap --model mlp --model-set hidden=[50,50] --epochs 120 \
-	    --threads 1 --no-report --out build/demo/gap $(ARGS)
-	$(PY) -m bayeswell compare --methods $(DEMO_METHODS) --data digits --ood noise --model mlp \
-	    --model-set hidden=[100,100] --epochs 20 --batch-size 50 --threads 1 --no-report --out build/demo/digits $(ARGS)
-	$(PY) -m bayeswell report build/demo/gap build/demo/digits --out build/demo/report.html --threads 1 \
+# Small networks: two runs at a time, a thread each. What is finished is not trained again; `make clean` forgets.
+DEMO := -m bayeswell compare --threads 1 --workers 2 --no-report
+demo: environment-run ## install, then show what Bayesian methods gain and lose: a curve with a gap, a small table, digits with noise and shifted
+	$(PY) $(DEMO) --methods map,laplace=laplace:temperature=1:prior_weight=0.1,deep-ensemble,auto --data gap \
+	    --model mlp --model-set hidden=[50,50] --epochs 120 --out build/demo/gap $(ARGS)
+	$(PY) $(DEMO) --methods map,bbb,hwa,deep-ensemble --data diabetes --model mlp --model-set hidden=[50] --epochs 40 \
+	    --folds 5 --out build/demo/diabetes $(ARGS)
+	$(PY) $(DEMO) --methods map,hwa,deep-ensemble,auto --data digits --ood noise --model mlp \
+	    --model-set hidden=[100,100] --epochs 20 --batch-size 50 --seeds 3 --out build/demo/digits $(ARGS)
+	$(PY) -m bayeswell report build/demo/gap build/demo/diabetes build/demo/digits --out build/demo/report.html --threads 1 \
 	    --title "What Bayesian methods gain over ordinary training, and at what price"
 
 test: environment-dev ## install, then run the tests (ARGS="-k name" picks some)
@@ -76,7 +78,12 @@ bench: environment-bench ## time steps and predictions beside other libraries (A
 quality: environment-bench ## every method, untuned, on the same problems: two hours (ARGS="--slow --uci --peers --check")
 	MPLBACKEND=Agg $(BENCH_VENV)/bin/python -W ignore::UserWarning -m benchmarks.quality $(ARGS)
 
-check: format-check lint types imports safety page examples docs doc-blocks ## everything besides the tests that must hold before a commit
+# The longest first: `make -j 2 --output-sync --keep-going check` is quicker, and shows everything there is to mend.
+CHECKS := doc-blocks types examples studies docs page format-check lint imports safety
+check: $(CHECKS) ## everything besides the tests that must hold before a commit
+
+checks: # one a line, for .ci/run
+	@printf '%s\n' $(CHECKS)
 
 format-check: environment-dev ## is the code formatted?
 	$(PY) -m ruff format --check .
@@ -100,11 +107,11 @@ page: environment-dev ## are docs/methods.md, docs/bad_input.md, the method card
 	$(TEST_ENV) $(PY) tools/write_bad_input_page.py --check
 
 examples: environment-dev ## every example, in smoke mode
-	@for example in examples/*.py; do \
-	    [ -e "$$example" ] || { echo "make: there is no examples/*.py" >&2; exit 1; }; \
-	    echo "BAYESWELL_SMOKE=1 $(PY) $$example"; \
-	    BAYESWELL_SMOKE=1 $(TEST_ENV) $(PY) "$$example" </dev/null || exit 1; \
-	done
+	$(TEST_ENV) $(PY) tools/run_examples.py --jobs $(JOBS) $(ARGS)
+
+studies: environment-dev ## every study at the smoke scale: that it runs from its file to its verdicts
+	@mkdir -p build
+	$(TEST_ENV) $(PY) -m bayeswell study studies --scale smoke --out build/studies --quiet >build/studies.txt
 
 # The variable keeps Material from speaking of another program that will be called MkDocs 2.
 docs: environment-dev ## the documentation site, into build/site; any warning, dead link or anchor is a fault

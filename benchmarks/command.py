@@ -61,7 +61,7 @@ class PartFailed(Exception):
 def choose(only: Sequence[str], quick: bool) -> list[str]:
     """The parts to measure: all, the quick ones, or those that are named (GROUP, NET or GROUP/NET)."""
     if not only:
-        return [name for name, part in PARTS.items() if part.quick or not quick]
+        return [name for name, part in PARTS.items() if not part.on_request and (part.quick or not quick)]
     groups = {piece for name in PARTS for piece in (name, *name.split("/"))}
     for name in only:
         if name not in groups:

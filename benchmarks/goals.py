@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from . import averages
+from . import averages, loop_overhead, start, together
 from .record import times_of
 from .summary import Summary, ratios, relative, summarise
 
@@ -75,6 +75,11 @@ GOALS = (
     *_both("sharpness-aware over its base", "step", "f-bbb", 2.05, 2.05, over="bbb"),
     *_both("variational Laplace step", "step", "vl", 2.7, 2.7),
     *_both("variational Laplace step, cheaper", "step", "vl-lazy", 1.5, 1.7),
+    Goal("variational Laplace step, LSTM", "step/lstm", "vl", 5.0),
+    Goal("variational Laplace step, cheaper, LSTM", "step/lstm", "vl-lazy", 2.0),
+    Goal("variational Laplace step, ResNet-18", "step/resnet", "vl", 2.75),
+    Goal("low-rank step, MLP", "step/mlp", "low-rank", 2.5),
+    *_both("mean-field in `fit` over a bare loop", "loop", loop_overhead.ENGINE, 1.03, 1.05, over=loop_overhead.BARE),
     *(
         goal
         for name in averages.METHODS
@@ -82,12 +87,38 @@ GOALS = (
     ),
     *_both("SGLD step", "step", "sgld", 1.15, 1.6, peers=("posteriors sgld",)),
     *_both("30-draw prediction over 30 plain passes", "predict", "bbb", 0.95, 1.3, peers=_MEAN_FIELD_PEERS),
+    Goal("30-draw prediction over 30 plain passes, ResNet-18", "predict/resnet", "bbb", 1.05, peers=_MEAN_FIELD_PEERS),
+    Goal("30-draw prediction over 30 plain passes, LSTM", "predict/lstm", "bbb", 1.1, peers=_MEAN_FIELD_PEERS),
+    *(
+        goal
+        for name in ("vl", "laplace")
+        for goal in _both(f"30-draw prediction of {name}, linearised, over 30 plain passes", "predict", name, 1.5, 1.5)
+    ),
+    Goal("30-draw prediction of swag over 30 plain passes, MLP", "predict/mlp", "swag", 1.4),
     *(
         Goal(f"{name} update over fused Adam, {place}", f"update/{part}", name, 1.5)
         for name in ("adabound", "yellowfin")
         for part, place in (("lenet", "LeNet-5"), ("mlp", "MLP"), ("flat", "a vector of 1M"))
     ),
     *_both("peak memory of mean-field over deterministic", "memory", "bbb", 4.0, 4.0, kind="memory"),
+    Goal("peak memory of low-rank over deterministic, MLP", "memory/mlp", "low-rank", 3.5, kind="memory"),
+    Goal("mean-field step, transformer", "step/transformer", "bbb", 1.10, peers=_MEAN_FIELD_PEERS),
+    Goal("2-tied step, transformer", "step/transformer", "k-tied", 1.10),
+    Goal("mean-field step, LoRA adapters", "step/lora", "bbb", 1.02),
+    *(
+        goal
+        for net, size in (("50m", "50 million weights"), ("200m", "200 million weights"))
+        for goal in (
+            Goal(f"mean-field step, {size}", f"large/{net}", "bbb", 1.3),
+            Goal(f"peak memory of mean-field, {size}", f"large/{net}", "bbb", 2.2, kind="memory"),
+            Goal(f"2-tied step, {size}", f"large/{net}", "k-tied", 1.15),
+            Goal(f"peak memory of 2-tied, {size}", f"large/{net}", "k-tied", 1.5, kind="memory"),
+        )
+    ),
+    Goal("mean-field of a compiled network over eager", "compile/transformer", "bbb, compiled", 1.0, over="bbb"),
+    Goal("deep ensemble of 5 on 2 cores over one after another", "together/ensemble", together.TOGETHER, 0.6),
+    Goal("compare of 8 runs on 2 cores over one after another", "together/comparison", together.TOGETHER, 0.6),
+    Goal("`bayeswell train` of one digits epoch over `import torch`", "start/command", start.TRAIN, 1.6),
 )
 
 

@@ -27,7 +27,7 @@ from . import ours, peers
 from .nets import NETS, Net, tiny, weights
 from .timing import Step, one_line
 
-REPEATED = (ours.PLAIN, "bbb")
+REPEATED = (ours.PLAIN, "bbb", "low-rank")
 """Cases that a goal is about: measured several times."""
 _STEPS = 3
 _STATUS = Path("/proc/self/status")

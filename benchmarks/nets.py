@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 import bayeswell as bw
 
+from .transformers import Encoder, adapted
+
 _BATCHES = 10
 """Different batches that take turns: one alone would soon be known by heart, with gradients that underflow."""
 
@@ -23,7 +25,8 @@ class Net:
     """A network with the shape of its data: what a case is built from.
 
     ``batches`` is the number of steps in an epoch of the data set that it stands for; ``predict_batch`` how many
-    examples are predicted at once.
+    examples are predicted at once (0: none are). ``model`` is one of the zoo, or a function that makes it of the shape,
+    the vocabulary and the number of outputs; ``where`` says which weights are Bayesian.
     """
 
     name: str
@@ -35,6 +38,7 @@ class Net:
     outputs: int = 10
     vocabulary: int | None = None
     predict_batch: int = 500
+    where: str = "all"
 
     @property
     def batches(self) -> int:
@@ -45,6 +49,9 @@ class Net:
         """A plain torch module with fresh weights, the same for one seed."""
         with torch.random.fork_rng():
             torch.manual_seed(seed)
+            if callable(self.model):
+                made: nn.Module = self.model(self.shape, self.vocabulary, self.outputs)
+                return made
             return bw.build_model(self.model, self.shape, self.outputs, vocabulary=self.vocabulary)
 
     def inputs(self, count: int, seed: int = 0) -> Tensor:
@@ -69,6 +76,20 @@ def _targets(count: int, outputs: int, seed: int) -> Tensor:
     return torch.randint(0, outputs, (count,), generator=torch.Generator().manual_seed(seed))
 
 
+def encoder(width: int, layers: int, adapters: bool = False) -> Any:
+    """A transformer encoder as the ``model`` of a net; with adapters these are all that is trained."""
+
+    def build(shape: tuple[int, ...], vocabulary: int, outputs: int) -> nn.Module:
+        made = Encoder(width, layers, *shape, vocabulary, outputs)
+        return adapted(made) if adapters else made
+
+    return build
+
+
+_TEXT: dict[str, Any] = {
+    "shape": (128,), "dataset_size": 25_000, "outputs": 2, "vocabulary": 5000, "predict_batch": 0,
+}  # fmt: skip
+
 NETS = {
     net.name: net
     for net in (
@@ -87,14 +108,21 @@ NETS = {
             vocabulary=5000,
             predict_batch=100,
         ),
+        Net("transformer", "Transformer, 6 x 256, 128 tokens, batch 16", encoder(256, 6), batch=16, **_TEXT),
+        Net("lora", "its LoRA adapters of rank 8", encoder(256, 6, adapters=True), batch=16, where="lora", **_TEXT),
+        Net("50m", "Transformer, 16 x 512, 128 tokens, batch 4", encoder(512, 16), batch=4, **_TEXT),
+        Net("200m", "Transformer, 16 x 1024, 128 tokens, batch 4", encoder(1024, 16), batch=4, **_TEXT),
     )
 }
 
+_TINY_TEXT: dict[str, Any] = {"shape": (3,), "dataset_size": 200, "outputs": 2, "vocabulary": 5, "predict_batch": 0}
 _TINY = {
     "lenet": Net("lenet", "", {"name": "lenet5", "width": 2}, (1, 28, 28), 2, 200),
     "mlp": Net("mlp", "", {"name": "mlp", "hidden": [4, 4]}, (1, 2, 2), 2, 200),
     "resnet": Net("resnet", "", {"name": "resnet18", "width": 2}, (3, 32, 32), 2, 200),
     "lstm": Net("lstm", "", {"name": "lstm", "width": 2, "embedding": 2}, (3,), 2, 200, 2, vocabulary=5),
+    "lora": Net("lora", "", encoder(64, 1, adapters=True), batch=2, where="lora", **_TINY_TEXT),
+    **{name: Net(name, "", encoder(64, 1), batch=2, **_TINY_TEXT) for name in ("transformer", "50m", "200m")},
 }
 
 
@@ -123,4 +151,4 @@ def with_dropout(net: nn.Module, chance: float = 0.1) -> nn.Module:
 
 def weights(net: nn.Module) -> int:
     """How many numbers are trained."""
-    return sum(parameter.numel() for parameter in net.parameters())
+    return sum(parameter.numel() for parameter in net.parameters() if parameter.requires_grad)

@@ -38,6 +38,9 @@ METHODS = (
     "mc-dropout",
 )  # fmt: skip
 
+OF_TRANSFORMERS = ("bbb", "k-tied", "sgld")
+OF_ADAPTERS = OF_LARGE = ("bbb", "k-tied")
+
 EPOCHS = 100
 _LEARNING_RATE = 3e-3
 
@@ -51,7 +54,7 @@ def assembled(name: str, net: Net) -> tuple[Assembly, torch.Generator]:
         warnings.simplefilter("ignore")
         made = assemble(
             chosen, plain, "categorical", dataset_size=net.dataset_size, batches=net.batches, epochs=EPOCHS,
-            generator=bw.make_generator(1),
+            where=net.where, generator=bw.make_generator(1),
         )  # fmt: skip
     made.model.train()
     return made, generator
@@ -60,7 +63,8 @@ def assembled(name: str, net: Net) -> tuple[Assembly, torch.Generator]:
 def plain_step(net: Net, **adam: Any) -> Step:
     """Ordinary training."""
     model = net.build().train()
-    optimizer = torch.optim.Adam(model.parameters(), _LEARNING_RATE, **adam)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.Adam(trained, _LEARNING_RATE, **adam)
     data = net.data()
 
     def step() -> None:
@@ -103,9 +107,9 @@ def step_case(name: str, net: Net) -> Case:
     return Case(name, lambda: method_step(name, net), cycle=_CHEAPER_VL_CYCLE if name == CHEAPER_VL else 1)
 
 
-PREDICTING = ("bbb", "k-tied", "low-rank", "flipout", "vl", "mc-dropout", "swag", "sgld")
+PREDICTING = ("bbb", "k-tied", "low-rank", "flipout", "vl", "laplace", "mc-dropout", "swag", "sgld")
 PREDICTING_MAIN = ("bbb", "k-tied")
-_TRAINED_TO_PREDICT = ("swag", "sgld")
+_TRAINED_TO_PREDICT = ("laplace", "swag", "sgld")
 """Methods whose posterior is only there after training: a short one is run."""
 
 

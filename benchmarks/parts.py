@@ -6,6 +6,7 @@ python -m benchmarks.parts PART --rounds 31 --threads 2
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,11 +15,13 @@ from typing import Any
 
 import torch
 
-from . import averages, growth, loop_overhead, memory, ours, peers, start, updates
+from . import averages, growth, loop_overhead, memory, ours, peers, precision, start, together, updates
 from .nets import NETS, weights, wide_mlp
 from .timing import Case, Times, run
 
 SMALL, LARGE = ("lenet", "mlp"), ("resnet", "lstm")
+ENCODERS = {"transformer": ours.OF_TRANSFORMERS, "lora": ours.OF_ADAPTERS}
+HUGE = ("50m", "200m")
 MARK = "benchmark part: "
 """Before the line of JSON that a part ends with."""
 
@@ -31,6 +34,8 @@ class Part:
     measure: Callable[[int, int], dict[str, Any]]
     rounds: float = 1.0
     quick: bool = False
+    on_request: bool = False
+    """Left out unless it is named: it needs far more memory, or time, than all others."""
 
     def rounds_of(self, asked: int) -> int:
         """Rounds of this part: in proportion, but 3 at least."""
@@ -43,12 +48,13 @@ def _turns(cases: Sequence[Case], reference: str, rounds: int, warm_up: int = 3)
 
 def _steps(net: str) -> Callable[[int, int], dict[str, Any]]:
     def measure(rounds: int, threads: int) -> dict[str, Any]:
-        names = ours.METHODS if net in SMALL else (*ours.MAIN, ours.CHEAPER_VL)
+        names = ours.METHODS if net in SMALL else ENCODERS.get(net, (*ours.MAIN, ours.CHEAPER_VL))
         mine = [ours.step_case(name, NETS[net]) for name in names]
-        cases = [*ours.plain_step_cases(NETS[net]), *mine, *peers.step_cases(NETS[net])]
-        if net in LARGE:  # long enough to be timed alone, and for the caches to forget all that came before
+        others = [] if NETS[net].where != "all" else peers.step_cases(NETS[net])  # peers make whole networks Bayesian
+        cases = [*ours.plain_step_cases(NETS[net]), *mine, *others]
+        if net not in SMALL:  # long enough to be timed alone, and for the caches to forget all that came before
             cases = [replace(case, calls=1, settle=0) for case in cases]
-        found = _turns(cases, ours.PLAIN, rounds, warm_up=1 if net in LARGE else 3)
+        found = _turns(cases, ours.PLAIN, rounds, warm_up=3 if net in SMALL else 1)
         return {"weights": weights(NETS[net].build()), **found}
 
     return measure
@@ -76,7 +82,7 @@ def _updates(place: str) -> Callable[[int, int], dict[str, Any]]:
 
 def _loop(net: str) -> Callable[[int, int], dict[str, Any]]:
     def measure(rounds: int, threads: int) -> dict[str, Any]:
-        found = loop_overhead.measure(NETS[net].model, epochs=rounds)
+        found = loop_overhead.measure(NETS[net].model, rounds, NETS[net].batch)
         plain = found[loop_overhead.PLAIN]
         others = {name: plain for name in found if name != loop_overhead.PLAIN}
         return {"reference": loop_overhead.PLAIN, **Times(found, others, {}).as_json()}
@@ -97,6 +103,27 @@ def _memory(net: str) -> Callable[[int, int], dict[str, Any]]:
         return found
 
     return measure
+
+
+def _huge(net: str) -> Callable[[int, int], dict[str, Any]]:
+    """Steps in turns, then the peak of each case in a process of its own, when the memory of the steps is free."""
+
+    def measure(rounds: int, threads: int) -> dict[str, Any]:
+        mine = [ours.step_case(name, NETS[net]) for name in ours.OF_LARGE]
+        cases = [Case(ours.PLAIN, lambda: ours.plain_step(NETS[net])), *mine]
+        if net == HUGE[0]:  # for which there is memory beside the others
+            cases.append(Case(ours.PLAIN_FUSED, lambda: ours.plain_step(NETS[net], fused=True)))
+        found = _turns([replace(case, calls=1, settle=0) for case in cases], ours.PLAIN, rounds, warm_up=1)
+        cases.clear()
+        gc.collect()
+        peaks = {name: memory.measure(net, name, threads)["peak_bytes"] for name in (ours.PLAIN, *ours.OF_LARGE)}
+        return {"weights": weights(NETS[net].build()), "peaks": peaks, **found}
+
+    return measure
+
+
+def _precision(cases: Callable[[Any], list[Case]], net: str) -> Callable[[int, int], dict[str, Any]]:
+    return lambda rounds, threads: _turns(cases(NETS[net]), ours.PLAIN, rounds, warm_up=1)
 
 
 def _series(
@@ -122,6 +149,18 @@ def _first(net: str) -> Callable[[int, int], dict[str, Any]]:
     return lambda rounds, threads: {"first": start.first_steps(net, threads, rounds)}
 
 
+def _together(cases: Callable[[], list[Case]]) -> Callable[[int, int], dict[str, Any]]:
+    def measure(rounds: int, threads: int) -> dict[str, Any]:
+        torch.set_num_threads(1)
+        return {"threads": 1, **_turns(cases(), together.ALONE, rounds, warm_up=1)}
+
+    return measure
+
+
+def _command(rounds: int, threads: int) -> dict[str, Any]:
+    return _turns(start.command_cases(), start.IMPORT_TORCH, rounds, warm_up=1)
+
+
 def _wide_weights(width: int) -> int:
     return weights(wide_mlp(width).build())
 
@@ -131,6 +170,7 @@ PARTS = {
     for part in (
         *(Part(f"step/{net}", _steps(net), quick=True) for net in SMALL),
         *(Part(f"step/{net}", _steps(net), 0.3) for net in LARGE),
+        *(Part(f"step/{net}", _steps(net), 0.3) for net in ENCODERS),
         *(Part(f"predict/{net}", _predictions(net), 0.4, quick=True) for net in SMALL),
         *(Part(f"predict/{net}", _predictions(net), 0.1) for net in LARGE),
         *(Part(f"average/{net}", _averages(net), quick=True) for net in SMALL),
@@ -143,7 +183,13 @@ PARTS = {
             Part(f"growth/draws-{net}", _series(growth.DRAWS, lambda d, n=net: growth.draw_cases(n, d), warm_up=1), 0.2)
             for net in SMALL
         ),
+        *(Part(f"large/{net}", _huge(net), 0.1, on_request=True) for net in HUGE),
+        Part("bf16/transformer", _precision(precision.bf16_cases, "transformer"), 0.2),
+        Part("compile/transformer", _precision(precision.compiled_cases, "transformer"), 0.3),
+        Part("together/ensemble", _together(together.ensemble_cases), 0.1),
+        Part("together/comparison", _together(together.comparison_cases), 0.1),
         Part("start/import", _imports, 0.2),
+        Part("start/command", _command, 0.3),
         *(Part(f"start/{net}", _first(net), 0.1) for net in SMALL),
     )
 }

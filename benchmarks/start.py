@@ -18,6 +18,7 @@ import torch
 
 from . import ours
 from .nets import NETS
+from .timing import Case
 
 IMPORTS = {
     "torch": "import torch",
@@ -25,6 +26,7 @@ IMPORTS = {
     "bayeswell, names for a loop of one's own": "import torch, bayeswell as bw; bw.bayesian, bw.ELBO, bw.predict",
     "bayeswell, fit": "import torch, bayeswell as bw; bw.fit",
 }
+IMPORT_TORCH, TRAIN = "import torch", "bayeswell train"
 FIRST = (ours.PLAIN, "bbb", "k-tied")
 _CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
@@ -39,6 +41,21 @@ def import_seconds(repeats: int) -> dict[str, list[float]]:
             if number > 0:  # the first time fills the caches of the disk
                 found[name].append(time.perf_counter() - began)
     return found
+
+
+def command_cases() -> list[Case]:
+    """A whole `bayeswell train` of one epoch of digits, beside a process that only imports torch."""
+
+    def train() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            words = ["train", "-d", "digits", "-m", "bbb", "-e", "1", "-q", "--out", f"{folder}/run"]
+            subprocess.run([sys.executable, "-m", "bayeswell", *words], check=True, capture_output=True)
+
+    def import_torch() -> None:
+        subprocess.run([sys.executable, "-c", "import torch"], check=True, capture_output=True)
+
+    ways = ((IMPORT_TORCH, import_torch), (TRAIN, train))
+    return [Case(name, lambda work=work: work, calls=1, settle=0) for name, work in ways]
 
 
 def first_steps(net: str, threads: int, repeats: int) -> dict[str, Any]:

@@ -50,6 +50,10 @@ def render(record: Mapping[str, Any]) -> str:
         _loops(parts),
         _updates(parts),
         _memory(parts),
+        _ratios("Large networks: a training step", parts, "large", _LARGE_NOTE),
+        _peaks("Large networks: peak memory", parts, "large"),
+        _ratios("In bfloat16", parts, "bf16", _BF16_NOTE),
+        _ratios("Networks that torch.compile has compiled", parts, "compile", _COMPILE_NOTE),
         _series("Growth with the width of an MLP: a training step", parts, "growth/width", "width"),
         _series("Growth with the batch: a training step of the MLP", parts, "growth/batch", "batch"),
         _series("Growth with draws: a prediction of LeNet-5", parts, "growth/draws-lenet", "draws"),
@@ -70,9 +74,16 @@ _STEP_NOTE = (
 )
 _PREDICT_NOTE = (
     "Time over that of 30 passes of the ordinary network: median of rounds ± its standard error. Batches of "
-    + ", ".join(f"{net.predict_batch} ({net.title.split(',')[0]})" for net in NETS.values())
+    + ", ".join(f"{net.predict_batch} ({net.title.split(',')[0]})" for net in NETS.values() if net.predict_batch)
     + "."
 )
+
+
+_LARGE_NOTE = (
+    "As above; one process for all cases of a network, which take turns. Measured on request (`--only large`)."
+)
+_BF16_NOTE = "Both under autocast to bfloat16 (`bf16-mixed`); weights and posterior stay in float32."
+_COMPILE_NOTE = "Over the ordinary step of the network as it is; `compiled` ones are `bayesian(torch.compile(net))`."
 
 
 def _circumstances(parts: Mapping[str, Any]) -> str:
@@ -182,7 +193,7 @@ def _loops(parts: Mapping[str, Any]) -> str:
         if part is not None:
             for case in part["seconds"]:
                 rows.append([NETS[net].title, case, _ratio_cell(part, case)])  # noqa: PERF401
-    note = "Over an ordinary step on the same shuffled data, batch 100, the three in turns."
+    note = "Over an ordinary step on the same shuffled data, the three in turns; `fit` with folder and progress bar."
     return f"### Through `fit`\n\n{note}\n\n{markdown(['', '', 'a step'], rows)}" if rows else ""
 
 
@@ -222,6 +233,18 @@ def _memory(parts: Mapping[str, Any]) -> str:
         "case in a process of its own; in brackets over that of the ordinary step."
     )
     return f"### Memory\n\n{note}\n\n{markdown(['', *(NETS[net].title for net in nets)], rows)}"
+
+
+def _peaks(title: str, parts: Mapping[str, Any], group: str) -> str:
+    nets = [name for name in NETS if f"{group}/{name}" in parts]
+    if not nets:
+        return ""
+    peaks = {net: parts[f"{group}/{net}"]["peaks"] for net in nets}
+    rows = [["weights", *(f"{parts[f'{group}/{net}']['weights']:,}" for net in nets)]]
+    cases = dict.fromkeys(case for net in nets for case in peaks[net])
+    rows += [[case, *(_peak_cell(peaks[net], case) for net in nets)] for case in cases]
+    note = "MB, each case in a process of its own; in brackets over that of the ordinary step."
+    return f"### {title}\n\n{note}\n\n{markdown(['', *(NETS[net].title for net in nets)], rows)}"
 
 
 def _peak_cell(peaks: Mapping[str, Any], case: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import os
 import random
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ import torch
 from hypothesis import settings
 
 from bayeswell.random import seed_global_generator
+from preloaded import EXECUTABLE, Preloaded
 
 SEED = 20_240_607
 """Where torch's, numpy's and Python's global generators stand at the start of every test."""
@@ -25,6 +28,52 @@ torch.set_num_threads(1)
 # The same examples in every run: a failure is seen again, and a pass does not depend on the day.
 settings.register_profile("bayeswell", derandomize=True, deadline=None, database=None)
 settings.load_profile("bayeswell")
+
+
+LONG_FIRST = (
+    "tests/training/test_ranks.py",
+    "tests/experiments/test_side_by_side.py",
+    "tests/sweeps/test_killed_workers.py",
+    "tests/scikit_learn/",
+    "tests/report/",
+    "tests/tools/test_bit_flips.py",
+    "tests/workbench/",
+    "tests/training/",
+    "tests/methods/",
+)
+"""A long test that begins last would keep one worker busy while the other has nothing left to do."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files stay whole: what their tests share is made once."""
+    count = len(LONG_FIRST)
+    ranks = {
+        item.nodeid: next((n for n, at in enumerate(LONG_FIRST) if item.nodeid.startswith(at)), count) for item in items
+    }
+    items.sort(key=lambda item: ranks[item.nodeid])
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test stays until the last: the garbage collector need not go through it."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One process for all workers, from which programs are forked; it imports nothing until one is."""
+    if not hasattr(config, "workerinput"):
+        python = Preloaded()
+        os.environ[EXECUTABLE] = python.command
+        config.add_cleanup(python.close)
+    multiprocessing.set_executable(os.environ[EXECUTABLE])  # for what is spawned, and for the server of what is forked
+
+
+@pytest.fixture(autouse=True, scope="session")
+def hasty_disks() -> Iterator[None]:
+    """Nothing waits for the disk: a killed process loses nothing by it, only a lost machine would."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,8 @@ from import_graph import CORE_LIBRARIES, LAB, OTHER_LIBRARIES
 
 PYPROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
 IMPORT_NAMES = {"scikit-learn": "sklearn", "pillow": "PIL", "lightning-fabric": "lightning_fabric"}
-BROUGHT_ALONG = {"markupsafe"}
-"""By a distribution that is listed and cannot do without: jinja2."""
+BROUGHT_ALONG = {"joblib", "markupsafe"}
+"""By distributions that are listed and cannot do without: scikit-learn, jinja2."""
 
 
 def distributions(requirements: list[str]) -> set[str]:
@@ -104,5 +104,5 @@ def test_the_core_trains_predicts_saves_and_loads_without_the_lab(tmp_path: Path
     assert found.stdout.splitlines() == [
         "torch.Size([60, 2])",
         "the data set 'digits' needs the extra 'lab' (sklearn is not installed): pip install 'bayeswell[lab]'",
-        "a sweep needs the extra 'lab' (optuna is not installed): pip install 'bayeswell[lab]'",
+        "a sweep needs the extra 'lab' (sqlalchemy is not installed): pip install 'bayeswell[lab]'",
     ]

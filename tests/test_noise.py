@@ -18,8 +18,11 @@ from bayeswell import native
 from bayeswell.random import (
     LEAST_COUNTED,
     draw_key,
+    draw_keys,
+    keys_from,
     make_generator,
     normals_of_key,
+    normals_of_keys,
     random_signs,
     replayable,
     standard_normal,
@@ -540,3 +543,14 @@ def test_signs_of_every_shape(shape: tuple[int, ...]) -> None:
     assert signs.shape == shape
     assert signs.dtype == torch.float64
     assert bool((signs.abs() == 1).all())
+
+
+@pytest.mark.parametrize("start", [0, 256, 1000, 123_457])
+def test_a_piece_of_a_draw_is_that_piece(start: int) -> None:
+    """Numbers from any place on, without those before; keys near both ends of 64 bits wrap round."""
+    keys = torch.tensor([0, -1, (1 << 63) - 1, -(1 << 63), int(draw_keys(1, make_generator(4)))])
+    found = normals_of_keys(keys, 37, start)
+    for key, row in zip(keys.tolist(), found, strict=True):
+        torch.testing.assert_close(row, normals_of_key(key % WORD, start + 37)[start:], rtol=0, atol=0)
+    with pytest.raises(ValueError, match="start = 100 "):
+        keys_from(keys, 100)

@@ -139,8 +139,8 @@ def prior_std_for_variance(patch: Patch) -> None:
 
     def planted(self: FlatPrior) -> None:
         true(self)
-        if self.inverse_variance is not None:
-            self.inverse_variance = self.inverse_variance.sqrt()
+        if self.inverse_variance_by_site is not None:
+            self.inverse_variance_by_site = self.inverse_variance_by_site.sqrt()
 
     patch.setattr(FlatPrior, "_derive", planted)
 

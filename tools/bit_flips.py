@@ -62,9 +62,9 @@ def digits(**changes: Any) -> Experiment:
     return Experiment(**{**settings, **changes})
 
 
-def finished_run(folder: Path) -> Path:
+def finished_run(folder: Path, **changes: Any) -> Path:
     """A finished run with its inspection and a table."""
-    run(digits(), folder, checkpoint_steps=8, loggers=[CSVLogger(folder / "metrics.csv")], progress=False)
+    run(digits(**changes), folder, checkpoint_steps=8, loggers=[CSVLogger(folder / "metrics.csv")], progress=False)
     inspect_run(folder)
     return folder
 

@@ -37,9 +37,12 @@ from pathlib import Path
 
 from doc_commands import command_faults
 from doc_page import Block, PageError, blocks_of
+from preloaded import ALONE, Preloaded
 
 ROOT = Path(__file__).parents[1]
 RELATIVE, ABSOLUTE = 0.2, 0.02
+FEW = 3
+"""More pages than that are forked from a process that has imported the libraries once."""
 MARK = "\x1e"
 NUMBER = re.compile(r"((?:(?<![\w.])[-+])?(?<![\w.])\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)")
 PICTURE = re.compile(r"pictures/([\w-]+\.(?:png|svg|jpg))")
@@ -61,8 +64,8 @@ def project_of(page: Path) -> Path:
     return next((folder for folder in page.resolve().parents if (folder / "pyproject.toml").exists()), ROOT)
 
 
-def check(page: Path, *, write: bool = False, limit: float = 180.0) -> Outcome:
-    """Run a page, and compare or write."""
+def check(page: Path, *, write: bool = False, limit: float = 180.0, python: str = sys.executable) -> Outcome:
+    """Run a page, and compare or write. ``python`` is what runs it and its commands."""
     outcome, begun, text = Outcome(page), time.monotonic(), page.read_text(encoding="utf-8")
     try:
         blocks = blocks_of(text)
@@ -75,7 +78,7 @@ def check(page: Path, *, write: bool = False, limit: float = 180.0) -> Outcome:
     outcome.blocks = len(running)
     if running and not outcome.faults:
         with tempfile.TemporaryDirectory(prefix="doc-blocks-") as place:
-            printed, fault = run(page, running, Path(place), limit)
+            printed, fault = run(page, running, Path(place), limit, python)
             outcome.faults += [fault] if fault else []
             if not fault:
                 outcome.cpu = float((Path(place) / "cpu").read_text(encoding="utf-8"))
@@ -114,7 +117,7 @@ def script(running: Sequence[Block], place: Path) -> str:
         else:
             for offset, line in enumerate(block.code.splitlines(), start=1):
                 put(block.line + offset, line)
-    spent = "sum(__import__('os').times()[:4])"  # of the page and of the commands that it ran
+    spent = "sum(__import__('os').times()[:4])"  # of the page and of what it ran by itself
     return "\n".join([*lines, f"open({str(place / 'cpu')!r}, 'w').write(str({spent}))", ""])
 
 
@@ -142,7 +145,7 @@ def _shell(block: Block, place: Path) -> Path:
     return file
 
 
-def run(page: Path, running: Sequence[Block], place: Path, limit: float) -> tuple[dict[int, str], str]:
+def run(page: Path, running: Sequence[Block], place: Path, limit: float, python: str) -> tuple[dict[int, str], str]:
     """What each block printed, by its line, and what went wrong."""
     program, folder = place / f"{page.stem}.py", place / "folder"
     folder.mkdir()
@@ -151,8 +154,8 @@ def run(page: Path, running: Sequence[Block], place: Path, limit: float) -> tupl
     except PageError as error:
         return {}, str(error)
     with (place / "out").open("w+", encoding="utf-8") as out, (place / "err").open("w+", encoding="utf-8") as err:
-        arguments = [sys.executable, str(program)]
-        environment = _environment(page, place)
+        arguments = [python, str(program)]
+        environment = _environment(page, place, python)
         process = subprocess.Popen(
             arguments,
             cwd=folder,
@@ -191,21 +194,27 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _environment(page: Path, place: Path) -> dict[str, str]:
-    """The same numbers and width of tables everywhere, the sources beside the page, its commands on the PATH."""
+def _environment(page: Path, place: Path, python: str) -> dict[str, str]:
+    """The settings of every page, the sources beside it, its commands on the PATH."""
     commands = place / "bin"
     commands.mkdir()
     for name, arguments in (("python", ""), ("python3", ""), ("bayeswell", "-m bayeswell ")):
         command = commands / name
-        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments}"$@"\n', encoding="utf-8")
+        command.write_text(f'#!/bin/sh\nexec "{python}" {arguments}"$@"\n', encoding="utf-8")
         command.chmod(0o755)
+    settings = _settings()
+    paths = [str(project_of(page) / "src"), *filter(None, [settings.get("PYTHONPATH")])]
+    path = f"{commands}{os.pathsep}{settings.get('PATH', os.defpath)}"
+    return settings | {"PATH": path, "PYTHONPATH": os.pathsep.join(paths), ALONE: "1"}
+
+
+def _settings() -> dict[str, str]:
+    """The same numbers and width of tables everywhere."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("BAYESWELL_", "COV_", "PYTEST_"))}
-    paths = [str(project_of(page) / "src"), *filter(None, [kept.get("PYTHONPATH")])]
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     plain = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100", "MPLBACKEND": "Agg", "PYTHONUNBUFFERED": "1"}
     offline = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false"}
-    where = {"PATH": f"{commands}{os.pathsep}{kept.get('PATH', os.defpath)}", "PYTHONPATH": os.pathsep.join(paths)}
-    return kept | threads | plain | offline | where | {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
+    return kept | threads | plain | offline | {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
 
 
 def differences(blocks: Sequence[Block], printed: dict[int, str]) -> Iterator[str]:
@@ -285,8 +294,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if missing:
         parser.error(f"no such page: {', '.join(missing)}")
     pages, begun, failed = given.pages or all_pages(ROOT), time.monotonic(), 0
-    with ThreadPoolExecutor(given.jobs) as pool:
-        for outcome in pool.map(lambda page: check(page, write=given.write, limit=given.limit), pages):
+    with contextlib.ExitStack() as stack:
+        python = sys.executable
+        if len(pages) > FEW:
+            python = stack.enter_context(Preloaded(environment=_settings())).command
+        pool = stack.enter_context(ThreadPoolExecutor(given.jobs))
+        checked = pool.map(lambda page: check(page, write=given.write, limit=given.limit, python=python), pages)
+        for outcome in checked:
             failed += bool(outcome.faults)
             state = "FAILED" if outcome.faults else "ok"
             spent = f"{outcome.seconds:6.1f} s, {outcome.cpu:5.1f} s of a core"

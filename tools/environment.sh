@@ -80,7 +80,8 @@ if [ ! -e $python ]; then
 fi
 
 echo "installing $package into $venv (the first time takes minutes; progress: $venv/install.log)"
-if ! $python -m pip install --progress-bar off -c constraints.txt -e "$package" >$venv/install.log 2>&1 </dev/null; then
+# What is imported is compiled then: most of what is installed never is, and pip would take minutes to compile it all.
+if ! $python -m pip install --no-compile --progress-bar off -c constraints.txt -e "$package" >$venv/install.log 2>&1 </dev/null; then
     tail -n 30 $venv/install.log >&2
     fail "the install failed: its last lines are above, the whole is in $venv/install.log; the next make starts afresh"
 fi

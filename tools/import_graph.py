@@ -26,6 +26,7 @@ GROUND = 0
 LEVELS: Mapping[int, tuple[str, ...]] = {
     GROUND: (
         "composition",
+        "eager",
         "errors",
         "extras",
         "fingerprint",
@@ -70,7 +71,7 @@ CORE_LIBRARIES = frozenset({"lightning_fabric", "numpy", "safetensors", "torch"}
 OTHER_LIBRARIES: Mapping[str, frozenset[str]] = {
     "cli": frozenset({"matplotlib", "rich", "typer"}),
     "datasets": frozenset({"PIL", "pooch", "scipy", "sklearn"}),
-    "experiments": frozenset({"pandas", "tensorboard"}),
+    "experiments": frozenset({"joblib", "pandas", "tensorboard"}),  # joblib where a program has imported it
     "integrations": frozenset({"accelerate", "lightning", "peft", "transformers"}),
     "plots": frozenset({"matplotlib"}),
     "predictive": frozenset({"pandas"}),  # predictions as data frames, for those who have it

@@ -195,8 +195,13 @@ def standing(method: str, score: Score, problems: Sequence[str], than: str = CON
 
 
 def measured_on(problems: Sequence[str], score: Score) -> list[str]:
-    """Those of some problems that have this score."""
-    return [name for name in problems if results().score(name, CONTROL, score.metric) is not None]
+    """Those of some problems that have this score, and of at least half as many methods as the fullest of them.
+
+    A problem that was hardly begun would leave out all methods that it does not have yet.
+    """
+    known = [name for name in problems if results().score(name, CONTROL, score.metric) is not None]
+    counts = {name: len(results().methods([name])) for name in known}
+    return [name for name in known if 2 * counts[name] >= max(counts.values())]
 
 
 def cost(method: str, problems: Sequence[str]) -> float:

@@ -225,8 +225,10 @@ def _functions() -> dict[str, Callable[[Source], Any]]:
         return native.fresh_draws(source.form(), keys.long(), source.vector(), source.vector())
 
     def ivon(source: Source) -> Any:
-        vectors = [source.vector() for _ in range(8)]
-        return native.newton_step(*vectors, ess=90.0, rate=0.1, gain=0.1, correction=0.9, clip=0.2, lr=0.1)
+        vectors = [source.vector() for _ in range(source.chance.choice((8, 9)))]
+        return native.newton_step(
+            *vectors, ess=90.0, rate=0.1, gain=0.1, correction=0.9, clip=0.2, lr=0.1, gain2=0.1, damping=3.0
+        )
 
     noise = (None, 7, 2**64 - 1)
     chain: dict[str, Any] = {"momentum": 0.9, "rate": 0.1, "scale": 0.2}

@@ -63,7 +63,8 @@ def make_environment(folder: Path, installed: Sequence[str]) -> Path:
     if not stamp.is_file() or stamp.read_text() != made_of:
         shutil.rmtree(folder, ignore_errors=True)
         run([sys.executable, "-m", "venv", folder])
-        run([python, "-m", "pip", "install", "--progress-bar", "off", "-c", pins, *installed])
+        # What is imported is compiled then; pip would compile all of torch.
+        run([python, "-m", "pip", "install", "--no-compile", "--progress-bar", "off", "-c", pins, *installed])
         stamp.write_text(made_of)
     return python
 
@@ -122,6 +123,7 @@ def try_other_pythons(folder: Path, wheels: Mapping[str, Path], named: Sequence[
             shutil.rmtree(target, ignore_errors=True)
             options: list[str | Path] = [
                 "--no-deps",
+                "--no-compile",
                 "--only-binary",
                 ":all:",
                 "--python-version",

@@ -173,7 +173,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--check", action="store_true", help="say what is shown; exit code 1 where something is not")
     parser.add_argument(
         "--only", action="append", default=[], metavar="NAME,...",
-        help="only these methods, problems and groups (ten, slow, uci, peers); may repeat",
+        help="only these methods, problems and groups (ten, slow, uci, peers, longer); may repeat",
     )  # fmt: skip
     parser.add_argument("--slow", action="store_true", help="also Fashion-MNIST whole and CIFAR-10 (hours)")
     parser.add_argument("--uci", action="store_true", help="also nine UCI tables over their standard splits")

@@ -27,7 +27,7 @@ AUTO = "auto"
 _PACKAGE = Path(bayeswell.__file__).parent
 _LENGTHS = (100, 1_000, 10_000)
 """Steps at which a rate that fits the run's length is asked for."""
-_ADDED_LATER = {"rest": "trained"}
+_ADDED_LATER = {"rest": "trained", "prior_weight": None}
 """Settings that the first results were measured without, at the values that leave a method as it was then: they do not
 count, or a new setting would make the whole record old. Before one is added, cells are measured again and equal."""
 

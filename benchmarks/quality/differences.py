@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .longer import FACTORS, longer
 from .plan import CONTROL
 
 Line = Mapping[str, Any]
+_SPARE = 1.1
+"""A method may cost so much more than the control that it is compared with at equal cost."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +80,9 @@ class Results:
         }
 
     def methods(self, problems: Sequence[str], peers: bool = False) -> list[str]:
-        """Every method that was measured on one of these problems, the control first."""
+        """Every method that was measured on one of these problems, the control first; not that trained longer."""
         found = dict.fromkeys(method for (problem, method) in self.lines if problem in problems)
-        kept = [one for one in found if one.startswith("peer: ") == peers]
+        kept = [one for one in found if one.startswith("peer: ") == peers and "*" not in one]
         return sorted(kept, key=lambda name: name != CONTROL)
 
     def problems(self, among: Sequence[str]) -> list[str]:
@@ -89,3 +92,20 @@ class Results:
 
 def _value(line: Line, metric: str) -> float:
     return math.inf if "error" in line else float(line[metric])
+
+
+def at_equal_cost(found: Results, problem: str, method: str) -> tuple[Mean, int] | None:
+    """NLL above that of the control trained for as many passes, in pairs over seeds, and the factor of its epochs."""
+    own = found.at(problem, method)
+    passes = [line["passes"] for line in own.values() if "passes" in line]
+    if not passes:
+        return None
+    for factor in (1, *FACTORS):
+        if max(passes) <= factor * _SPARE:
+            other = found.at(problem, CONTROL if factor == 1 else longer(CONTROL, factor))
+            pairs = [
+                own[seed]["nll"] - other[seed]["nll"]
+                for seed in own if seed in other and "nll" in own[seed] and "nll" in other[seed]
+            ]  # fmt: skip
+            return (mean_of(pairs), factor) if pairs else None
+    return None

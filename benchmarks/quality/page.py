@@ -11,7 +11,7 @@ from .. import table as speed_table
 from ..table import markdown
 from . import peers, plan, published
 from .against_goals import LEAST_SPLITS, level_sets, time_ratio
-from .differences import Mean, Results
+from .differences import Mean, Results, at_equal_cost
 from .plan import CONTROL
 from .problems import PROBLEMS, SLOW, TEN, UCI
 from .verdicts import verdicts
@@ -34,7 +34,7 @@ def render(found: Results, sessions: Sequence[Mapping[str, Any]], old: int = 0) 
     made = [
         _circumstances(found, sessions, old), _shown(found), in_words(found),
         _table(found, "NLL", TEN, "nll", 3, _NLL_NOTE),
-        _differences(found),
+        _differences(found), _equal_cost(found),
         _table(found, "Accuracy", TEN, "accuracy", 3), _table(found, "RMSE", TEN, "rmse", 3, _RMSE_NOTE),
         _table(found, "Calibration error (ECE, 15 bins)", TEN, "ece", 3),
         _table(found, "Foreign images: AUROC of the entropy", TEN, "auroc", 3, _OOD_NOTE),
@@ -117,6 +117,25 @@ def _differences(found: Results) -> str:
         "of them; ⚠: and every run warned."
     )
     return _section(f"NLL above {CONTROL}'s", note, ["", *problems], _rows(found, problems, cell))
+
+
+def _equal_cost(found: Results) -> str:
+    problems = found.problems(TEN)
+
+    def cell(problem: str, method: str) -> str:
+        one = at_equal_cost(found, problem, method)
+        if one is None or one[1] == 1:
+            return ""
+        text = f"{one[0].mean:+.3f} ± {one[0].error:.3f}"
+        return text if one[0].within_noise else f"**{text}**"
+
+    note = (
+        f"NLL above that of {CONTROL} trained for 2 or 5 times the epochs, the first of them that costs as much as the "
+        "method: what the method gains beyond longer training. Methods that cost no more than ordinary training have "
+        "their row above. Bold as there."
+    )
+    rows = _rows(found, problems, cell)
+    return _section(f"At equal cost: NLL above longer {CONTROL}'s", note, ["", *problems], rows) if rows else ""
 
 
 def _cost(found: Results) -> str:

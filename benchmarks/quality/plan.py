@@ -14,13 +14,14 @@ from bayeswell.methods import METHODS, find_method
 
 from . import peers
 from .deciding import AUTO, checksum, sha
+from .longer import FACTORS, longer, parted
 from .problems import PROBLEMS, SLOW, SPLITS, TEN, UCI
 from .runs import DRAWS
 
 CONTROL = "map"
 SEEDS = 3
 UCI_METHODS = (AUTO, CONTROL, "deep-ensemble", "hwa", "sghmc")
-GROUPS = ("ten", "slow", "uci", "peers")
+GROUPS = ("ten", "slow", "uci", "peers", "longer")
 DEVELOPMENT = "/development"
 """After the keys of runs that did not touch the test set."""
 QUICK = ("digits", "wine", "yacht")
@@ -84,7 +85,10 @@ def has_auto() -> bool:
 def cell(problem: str, method: str, seed: int, epochs: int | None = None, development: bool = False) -> Cell:
     """The cell as it would be measured now."""
     described_problem = dataclasses.asdict(PROBLEMS[problem])
-    decided = sha([described_problem, checksum(method), DRAWS, _RECIPE, epochs])
+    trained, factor = parted(method)
+    if factor > 1:
+        epochs = factor * (epochs or PROBLEMS[problem].epochs)
+    decided = sha([described_problem, checksum(trained), DRAWS, _RECIPE, epochs])
     return Cell(problem, method, seed, decided, epochs, development)
 
 
@@ -101,7 +105,7 @@ def cells(choice: Choice) -> list[Cell]:
 
 
 def _problems(group: str, choice: Choice) -> list[str]:
-    known: dict[str, Sequence[str]] = {"ten": TEN, "slow": SLOW, "uci": UCI, "peers": peers.PROBLEMS}
+    known: dict[str, Sequence[str]] = {"ten": TEN, "slow": SLOW, "uci": UCI, "peers": peers.PROBLEMS, "longer": TEN}
     if group == "ten" and choice.problems:
         elsewhere = {name for other in choice.groups if other in {"slow", "uci"} for name in known[other]}
         return [name for name in choice.problems if name not in elsewhere]
@@ -111,6 +115,8 @@ def _problems(group: str, choice: Choice) -> list[str]:
 def _methods(group: str, choice: Choice) -> list[str]:
     if group == "peers":
         return [name for name in peers.names() if not choice.methods or name in choice.methods]
+    if group == "longer":
+        return [longer(CONTROL, factor) for factor in FACTORS]
     own = [name for name in choice.methods if not name.startswith(peers.PREFIX)]
     if choice.methods:
         return sorted(own, key=lambda name: name != CONTROL)

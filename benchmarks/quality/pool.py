@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
+from .longer import parted
+
 if TYPE_CHECKING:
     from .plan import Cell
 
@@ -32,7 +34,7 @@ def measure(cell: Cell) -> dict[str, Any]:
             found = peers.run(cell.method, cell.problem, cell.seed, cell.epochs)
         else:
             settings = {} if cell.epochs is None else {"epochs": cell.epochs}
-            found = runs.run(cell.problem, cell.method, cell.seed, settings, cell.development)
+            found = runs.run(cell.problem, parted(cell.method)[0], cell.seed, settings, cell.development)
     except Exception as error:
         found = {"error": f"{type(error).__name__}: {error}"}
     return {**found, "wall": time.perf_counter() - began}

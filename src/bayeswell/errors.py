@@ -44,6 +44,10 @@ class FileError(BayeswellError, OSError):
     """A saved file is missing, cut short, altered or of another kind."""
 
 
+class InUseError(FileError):
+    """Another process works on the run in this folder."""
+
+
 class NetworkNeeded(FileError):
     """A saved model has a network of a class of one's own, which must be given: a file holds no code."""
 

@@ -14,6 +14,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "lab": (
         "PIL",
         "jinja2",
+        "joblib",
         "markupsafe",
         "matplotlib",
         "optuna",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -12,14 +13,72 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
 from pickle import PicklingError
 from types import FrameType
 from typing import Any
 
-from .errors import SettingError
+from .errors import BayeswellError, SettingError
 
 STOP_SECONDS = 60.0
 """How long workers that were told to stop may take to save what they have."""
+
+
+UNGUARDED = 87
+"""How a worker ends that has met, while it imported the program, the call that started it."""
+
+
+class CannotStart(BayeswellError):
+    """No worker can be started from this program; the line says why."""
+
+
+class Parcel:
+    """What is sent to a worker in one piece, and opened when it has begun, so that it can say what it cannot read."""
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+
+    def __getstate__(self) -> bytes:
+        return bytes(ForkingPickler.dumps(self.content))
+
+    def __setstate__(self, state: bytes) -> None:
+        self.content = state
+
+    def open(self) -> Any:
+        """The content, in the process it was sent to."""
+        return ForkingPickler.loads(self.content)
+
+
+def leave_if_imported() -> None:
+    """End a worker that imports the program and has come to a call that starts workers: nothing guards it."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        os._exit(UNGUARDED)  # the parent says it, in one line
+
+
+def try_worker(context: BaseContext, work: Callable[..., None], *arguments: Any) -> tuple[BaseProcess, Connection]:
+    """As ``start_worker``, but ``CannotStart`` says why there is none: one can do without."""
+    main = sys.modules["__main__"]
+    path = getattr(main, "__file__", None)
+    if path is not None and getattr(main, "__spec__", None) is None and not os.path.isfile(path):
+        raise CannotStart("the program is not a file that they could import (was it read from stdin?)")
+    if multiprocessing.current_process().daemon:
+        raise CannotStart("this is a daemonic process, which may have no children")
+    try:
+        return start_worker(context, "something cannot be sent to another process", work, *arguments)
+    except SettingError as error:
+        raise CannotStart(first_line(error)) from error
+    except (EOFError, ConnectionError) as error:  # the one they are forked from ended while it imported the program
+        raise CannotStart(NO_GUARD) from error
+    except (RuntimeError, AssertionError, ValueError, OSError) as error:
+        raise CannotStart(f"{type(error).__name__}: {first_line(error)}") from error
+
+
+NO_GUARD = 'the program starts them when it is imported: put what it does below `if __name__ == "__main__":`'
+
+
+def first_line(error: BaseException) -> str:
+    """An error in one line."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def clean_context(preload: Sequence[str]) -> BaseContext:

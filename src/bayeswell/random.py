@@ -15,6 +15,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 
 import torch
@@ -76,6 +77,22 @@ def draw_keys(count: int, generator: torch.Generator | None) -> Tensor:
     return torch.empty(count, dtype=torch.int64, device="cpu").random_(-(1 << 63), None, generator=generator)
 
 
+def keys_from(keys: Tensor, start: int) -> Tensor:
+    """Keys whose numbers are those of ``keys`` from number ``start`` on, which is a multiple of a block (256)."""
+    if start % (2 * _LANES):
+        raise ValueError(f"start = {start} is not the start of a block of {2 * _LANES}")
+    return keys + _signed(start // 2 * _STEP % (1 << 64))
+
+
+def normals_of_keys(keys: Tensor, size: int, start: int = 0) -> Tensor:
+    """(keys, size): the numbers ``start`` to ``start + size`` of the draw of each key."""
+    skipped = start % (2 * _LANES)
+    rows = [
+        normals_of_key(key % (1 << 64), skipped + size)[skipped:] for key in keys_from(keys, start - skipped).tolist()
+    ]
+    return torch.stack(rows)
+
+
 def normals_of_key(key: int, size: int) -> Tensor:
     """(size,) float32 N(0, 1) numbers on the CPU; compiled or not they are the same to rounding.
 
@@ -93,6 +110,23 @@ def normals_of_key(key: int, size: int) -> Tensor:
     torch.mul(angle.cos(), radius, out=pairs[:, 0])
     torch.mul(angle.sin_(), radius, out=pairs[:, 1])
     return pairs.view(-1)[:size]
+
+
+@dataclass(frozen=True)
+class KeyedNoise:
+    """(1, size) standard normal numbers that are known by their key, and made where they are needed."""
+
+    key: int
+    size: int
+
+    def tensor(self) -> Tensor:
+        """All of them."""
+        return normals_of_key(self.key, self.size)[None]
+
+    def block(self, start: int, stop: int) -> Tensor:
+        """(stop - start,): those from ``start`` to ``stop``."""
+        blocks, rest = divmod(start, 2 * _LANES)
+        return normals_of_key((self.key + blocks * _LANES * _STEP) % (1 << 64), stop - start + rest)[rest:]
 
 
 def _signed(word: int) -> int:

@@ -132,4 +132,4 @@ class Layout:
 
     def spread(self, values: Tensor) -> Tensor:
         """A flat vector that repeats one number of ``values`` for each site."""
-        return values.repeat_interleave(torch.tensor(self.sizes, device=values.device))
+        return torch.cat([value.expand(size) for value, size in zip(values.unbind(), self.sizes, strict=True)])

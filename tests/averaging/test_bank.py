@@ -21,6 +21,7 @@ from bayeswell.errors import SettingError
 from bayeswell.posteriors import Empirical, EmpiricalPosterior
 from bayeswell.types import Progress
 from nets import make
+from quick_python import QUICK_PYTHON
 
 # Networks: training, deterministic parameters, banks.
 
@@ -133,7 +134,7 @@ def test_a_bank_on_disk_goes_on_in_another_process(tmp_path: Path) -> None:
     )
     (tmp_path / "tmp").mkdir()
     environment = os.environ | {"TMPDIR": str(tmp_path / "tmp"), "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", script], check=True, env=environment, cwd=tmp_path)
+    subprocess.run([QUICK_PYTHON, "-c", script], check=True, env=environment, cwd=tmp_path)
     assert not list((tmp_path / "tmp").glob("bayeswell-bank-*"))
     model, means = vector_model(3), path(6, 3)[0]
     for name, part in (("temporary", Bank(0, 1, memory_limit=0)), ("kept", Bank(0, 1, folder=str(tmp_path / "draws")))):

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 import bayeswell
+from quick_python import QUICK_PYTHON
 
 LONG = ["train", "--method", "bbb", "--model", "mlp", "--model-set", "hidden=[12]", "--epochs", "50"]
 LONG += ["--batch-size", "300", "--draws", "5", "--ood", "noise", "--quiet"]
@@ -22,7 +22,7 @@ LONG += ["--batch-size", "300", "--draws", "5", "--ood", "noise", "--quiet"]
 def start(*arguments: str | Path) -> subprocess.Popen[str]:
     """The command as a user's shell starts it."""
     environment = os.environ | {"PYTHONPATH": str(Path(bayeswell.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "bayeswell", *map(str, arguments)]
+    command = [QUICK_PYTHON, "-m", "bayeswell", *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 

@@ -44,7 +44,7 @@ def test_the_seed_decides_and_the_global_generator_does_not(name: str, digits: T
     first = corrupt(digits, name, 3, seed=7)
     torch.manual_seed(1)
     assert torch.equal(first, corrupt(digits, name, 3, seed=7))
-    drawn = name not in {"gaussian_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg"}
+    drawn = name not in {"gaussian_blur", "defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg"}
     assert torch.equal(first, corrupt(digits, name, 3, seed=8)) is not drawn
 
 
@@ -67,7 +67,10 @@ def test_impulse_noise_sets_the_share_it_says_half_to_each_end() -> None:
     assert set(hit.unique().tolist()) == {0.0, 0.5, 1.0}
 
 
-@pytest.mark.parametrize("name", ["gaussian_blur", "motion_blur", "zoom_blur", "contrast", "pixelate", "elastic"])
+@pytest.mark.parametrize(
+    "name",
+    ["gaussian_blur", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "contrast", "pixelate", "elastic"],
+)
 def test_a_picture_of_one_colour_is_left_as_it_is_by_blurs(name: str) -> None:
     flat = torch.tensor([0.2, 0.5, 0.7])[None, :, None, None].expand(5, 3, 16, 16).contiguous()
     torch.testing.assert_close(corrupt(flat, name, 5), flat, atol=1e-5, rtol=0)
@@ -84,6 +87,30 @@ def test_gaussian_blur_spreads_a_point_by_its_std() -> None:
     truth = float((kernel / kernel.sum() * torch.arange(-5, 6).square()).sum())
     assert float((blurred.sum(0) * place.square()).sum()) == pytest.approx(truth, rel=1e-4)
     assert float((blurred.sum(1) * place.square()).sum()) == pytest.approx(truth, rel=1e-4)
+
+
+def test_defocus_spreads_a_point_over_a_disc() -> None:
+    point = torch.zeros(1, 1, 33, 33)
+    point[0, 0, 16, 16] = 1
+    blurred = corrupt(point, "defocus_blur", 4)[0, 0].double()
+    place = (torch.arange(33) - 16).double()
+    assert float(blurred.sum()) == pytest.approx(1, rel=1e-5)
+    # A disc of radius 2 has the second moment r^2 / 4 along an axis; whole pixels that it is cut into add about 1/12.
+    assert float((blurred.sum(0) * place.square()).sum()) == pytest.approx(2**2 / 4 + 1 / 12, rel=0.03)
+    torch.testing.assert_close(blurred, blurred.T)
+    assert float(blurred[16, 19]) == float(blurred[18, 18]) == 0  # beyond the radius
+    assert float(blurred[16, 18]) > 0
+
+
+def test_glass_takes_what_it_shows_from_next_door() -> None:
+    ramp = torch.arange(33.0).expand(20, 1, 33, 33) / 33
+    shown = corrupt(ramp.contiguous(), "glass_blur", 5)
+    inner = (slice(None), slice(None), slice(4, -4), slice(4, -4))
+    away = ((shown - ramp) * 33)[inner]
+    # Each pixel moves by -1, 0 or 1 with chance 0.3 each of 0.9; blurs of std 0.5 leave a ramp and smooth the noise.
+    assert float(away.abs().max()) <= 1
+    assert float(away.mean()) == pytest.approx(0, abs=0.03)  # 12,500 values of std below 0.8: 4 standard errors
+    assert float(away.std()) > 0.2
 
 
 def test_motion_blur_spreads_along_one_line() -> None:

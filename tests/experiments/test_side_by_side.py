@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ import pytest
 
 from bayeswell.experiments import Experiment, compare, run
 from bayeswell.persistence import read_lines
+from folder_holders import kill_the_holder_of
+from quick_python import QUICK_PYTHON
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.BayeswellWarning")  # of runs that are too short
 SMALL: dict[str, Any] = {"data": "wine", "model": {"name": "mlp", "hidden": [4]}, "batch_size": 60, "draws": 3}
@@ -25,7 +26,7 @@ def result_of(folder: Path) -> dict[str, Any]:
 
 
 def test_each_run_is_what_it_is_alone_and_a_killed_one_goes_on(tmp_path: Path) -> None:
-    base = Experiment(**SMALL, method="map", epochs=400)
+    base = Experiment(**SMALL, method="map", epochs=150)
     methods = {"map": base, "worse": base.changed({"method.stepper.lr": 1e-4})}
     told: list[tuple[str, str]] = []
     killed: list[int] = []
@@ -33,7 +34,7 @@ def test_each_run_is_what_it_is_alone_and_a_killed_one_goes_on(tmp_path: Path) -
     def watch(name: str, state: str) -> None:
         told.append((name, state))
         if state == "begun" and name == "worse-seed0":
-            killed.append(_kill_the_worker_of(tmp_path / "both" / "map-seed0"))
+            killed.append(kill_the_holder_of(tmp_path / "both" / "map-seed0"))
 
     record = compare(methods, [0], tmp_path / "both", workers=2, told=watch, checkpoint_steps=5)
     assert killed
@@ -44,24 +45,6 @@ def test_each_run_is_what_it_is_alone_and_a_killed_one_goes_on(tmp_path: Path) -
     run(base.changed({"seed": 0}), alone)
     assert result_of(alone) == result_of(tmp_path / "both" / "map-seed0")
     assert read_lines(alone / "metrics.jsonl") == read_lines(tmp_path / "both" / "map-seed0" / "metrics.jsonl")
-
-
-def _kill_the_worker_of(folder: Path) -> int:
-    """End, by -9, the process that holds the run's folder, once it has a checkpoint."""
-    deadline = time.monotonic() + 120
-    while not list(folder.glob("checkpoints/*")):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            try:
-                held = [os.readlink(one) for one in (process / "fd").iterdir()]
-            except OSError:
-                continue
-            if str(folder / ".lock") in held and int(process.name) != os.getpid():
-                os.kill(int(process.name), signal.SIGKILL)
-                return int(process.name)
-    raise AssertionError("nobody holds the folder")
 
 
 def test_what_is_refused_or_fails_is_told_and_the_others_go_on(tmp_path: Path) -> None:
@@ -78,7 +61,7 @@ def test_what_is_refused_or_fails_is_told_and_the_others_go_on(tmp_path: Path) -
 @pytest.mark.slow
 def test_ctrl_c_saves_every_run_and_the_same_command_goes_on(tmp_path: Path) -> None:
     words = [
-        sys.executable, "-m", "bayeswell", "compare", "--methods", "map,bbb", "-d", "wine", "-n", "mlp", "--model-set",
+        QUICK_PYTHON, "-m", "bayeswell", "compare", "--methods", "map,bbb", "-d", "wine", "-n", "mlp", "--model-set",
         "hidden=[4]", "-e", "3000", "--draws", "2", "--workers", "2", "--no-report", "--out", str(tmp_path / "runs"),
     ]  # fmt: skip
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)

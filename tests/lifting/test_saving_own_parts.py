@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -185,3 +186,29 @@ def test_other_installed_packages_bring_parts(tmp_path: Path, monkeypatch: pytes
     with pytest.warns(bw.BayeswellWarning, match="prior 'broken' of elsewhere:Absent cannot be used"):
         assert not bw.PRIORS.knows("broken")
     assert resolve(bw.find_method("map").changed(stepper="slow")).stepper.lr == 1e-5
+
+
+def test_what_is_installed_is_read_again_only_when_it_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every fit asks whether its optimizer is a sampler of another package."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    asked: list[str] = []
+
+    def read(group: str) -> Any:
+        asked.append(group)
+        return entry_points(group=group)
+
+    monkeypatch.setattr("bayeswell.registry.entry_points", read)
+    for _ in range(3):
+        assert not bw.PRIORS.knows("installed_later")
+    assert len(asked) == 1
+    (tmp_path / "later.py").write_text(
+        "import bayeswell as bw\nclass Later(bw.Normal):\n    name = 'installed_later'\n"
+    )
+    found = tmp_path / "later-1.0.dist-info"
+    found.mkdir()
+    (found / "METADATA").write_text("Metadata-Version: 2.1\nName: later\nVersion: 1.0\n")
+    (found / "entry_points.txt").write_text("[bayeswell.parts]\nprior.installed_later = later:Later\n")
+    assert bw.PRIORS.knows("installed_later")
+    assert len(asked) == 2

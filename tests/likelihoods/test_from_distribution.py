@@ -222,10 +222,16 @@ def test_a_function_that_returns_something_else() -> None:
         LIKELIHOODS.resolve(lambda f: f.exp()).nll(torch.zeros(3), torch.zeros(3))
 
 
-def test_parameters_that_torch_refuses_are_one_line() -> None:
+@pytest.mark.parametrize("checked", [True, False])
+def test_parameters_that_torch_refuses_are_one_line(checked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after a torch.compile, which turns torch's own check off in the whole process."""
+    monkeypatch.setattr(distributions.Distribution, "_validate_args", checked)
     with pytest.raises(NetworkError, match="rate") as caught:
         LIKELIHOODS.resolve(lambda f: distributions.Poisson(f)).nll(torch.tensor([-1.0, 2.0]), torch.zeros(2))
     assert "\n" not in str(caught.value)
+    # Who asks for no check by name has none.
+    likelihood = LIKELIHOODS.resolve(lambda f: distributions.Poisson(f, validate_args=False))
+    assert likelihood.nll(torch.tensor([-1.0, 2.0]), torch.zeros(2)).tolist() == [-1.0, 2.0]
 
 
 def test_what_is_no_likelihood_is_refused() -> None:

@@ -82,8 +82,7 @@ def spread(precision: native.Precision) -> Tensor:
 def gaussian(prior: str, size: int, dtype: torch.dtype = torch.float32) -> GaussianPrior:
     """As a prior holds them."""
     precision = precisions(prior, size)
-    each = precision.values[0] if prior == "scalar" else spread(precision)
-    return GaussianPrior(each.to(dtype), native.Precision(precision.values.to(dtype), precision.ends))
+    return GaussianPrior(native.Precision(precision.values.to(dtype), precision.ends))
 
 
 def the_same(value: float, size: int) -> native.Precision:

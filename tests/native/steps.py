@@ -131,20 +131,27 @@ def _momentum(momentum: float) -> Step:
     return Step(run, equations)
 
 
-def _newton(clip: float) -> Step:
+def _newton(clip: float, damping: float | None = None) -> Step:
     names = ("weights", "grads", "log_std", "of_log_std", "precision", "means", "decay", "squares")
 
     def run(x: Vectors) -> None:
         settings = {"ess": 70.0, "rate": 0.05, "gain": 0.1, "correction": 0.4, "clip": clip, "lr": 0.3}
-        native.newton_step(*(x[name] for name in names), **settings)
+        if damping is None:
+            native.newton_step(*(x[name] for name in names), **settings)
+        else:
+            own = {"gain2": 0.2, "unbias": 1.7, "damping": damping}
+            native.newton_step(*(x[name] for name in names), x["largest"], **settings, **own)
 
     def equations(x: Vectors) -> Result:
         change = 0.05 * (x["decay"] / x["precision"] + 70 * x["of_log_std"] - 1)
         precision = x["precision"] * (1 + change + change.square() / 2)
         means = 0.9 * x["means"] + 0.1 * x["grads"]
-        move = ((means / 0.4 + x["decay"] * x["weights"]) / precision).clamp(-clip, clip)
+        squares = 0.8 * x["largest"] + 0.2 * (x["grads"] - means / 0.4).square()
+        below = precision if damping is None else precision + damping * (1.7 * squares).sqrt()
+        move = ((means / 0.4 + x["decay"] * x["weights"]) / below).clamp(-clip, clip)
         moved = {"weights": x["weights"] - 0.3 * move * x["squares"], "log_std": -0.5 * (70 * precision).log()}
-        return {"precision": precision, "means": means, **moved}
+        kept = {} if damping is None else {"largest": squares}
+        return {"precision": precision, "means": means, **moved, **kept}
 
     return Step(run, equations)
 
@@ -180,4 +187,5 @@ STEPS: dict[str, Step] = {
     "momentum_step, none": _momentum(0.0),
     "newton_step": _newton(math.inf),
     "newton_step, clipped": _newton(0.2),
+    "newton_step, damped": _newton(math.inf, 3.0),
 }

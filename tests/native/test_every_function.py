@@ -13,6 +13,7 @@ from torch import Tensor
 from bayeswell import native
 from bayeswell.native import library
 from native.formulas import KEY, KEYS, needs_library, numbers, precisions, states, the_same
+from native.low_rank import low_rank_inputs
 from native.steps import STEPS, step_vectors
 from native.tied import tied_draw_and_kl, tied_factors, tied_slopes
 
@@ -47,6 +48,16 @@ def _tied_slopes(size: int) -> tuple[Tensor, ...]:
     return tied_slopes(left, right, mean, *given)
 
 
+def _low_rank_draw_and_kl(size: int) -> tuple[Any, ...]:
+    return native.low_rank_draw_and_kl(*low_rank_inputs(size, 3, "stretches"))
+
+
+def _low_rank_slopes(size: int) -> tuple[Tensor, ...]:
+    inverse = numbers(9, 7).view(3, 3)
+    given = low_rank_inputs(size, 3, "stretches")
+    return native.low_rank_slopes(*given, inverse, numbers(size, 3), torch.tensor(-0.37))
+
+
 def _step(name: str, size: int) -> tuple[Any, ...]:
     vectors = step_vectors(size)
     return *(STEPS[name].run(vectors) or {}).values(), *vectors.values()
@@ -71,6 +82,8 @@ CALLS: dict[str, Callable[[int], tuple[Any, ...]]] = {
     ),
     "tied_draw_and_kl": _tied_draw_and_kl,
     "tied_slopes": _tied_slopes,
+    "low_rank_draw_and_kl": _low_rank_draw_and_kl,
+    "low_rank_slopes": _low_rank_slopes,
     **{name: partial(_step, name) for name in STEPS},
 }
 

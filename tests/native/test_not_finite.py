@@ -58,7 +58,7 @@ def check_not_finite(form: int, bad: float, where: str) -> None:
     for place in places:
         given[where].view(-1)[place if given[where].numel() > 1 else 0] = bad
 
-    prior = GaussianPrior(given["inverse_variance"], native.Precision(given["inverse_variance"], None))
+    prior = GaussianPrior(native.Precision(given["inverse_variance"], None))
 
     def run() -> tuple[Tensor, ...]:
         mean, state = given["mean"].clone().requires_grad_(), given["state"].clone().requires_grad_()

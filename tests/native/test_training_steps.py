@@ -22,6 +22,8 @@ POSTERIORS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "k_tied": ({"name": "k_tied", "rank": 2}, {"tied_draw_and_kl", "tied_slopes"}),
 }
 
+LOW_RANK = {"low_rank_draw_and_kl", "low_rank_slopes"}
+
 POINT: tuple[dict[str, Any], set[str]] = ({"name": "delta"}, {"half_squares", "half_squares_slope"})
 
 ESTIMATORS: dict[str, tuple[dict[str, Any], set[str], bool]] = {
@@ -68,6 +70,19 @@ def test_a_training_step_of_a_point_has_the_same_gradients(prior: Any, draws: in
     torch.testing.assert_close(
         found.double(), upstream.double().sum(0) + 0.7 * mean / std.square(), rtol=1e-5, atol=1e-5
     )
+
+
+@needs_library
+@each_choice_of_prior
+@pytest.mark.parametrize("rank", [2, 3])
+@pytest.mark.parametrize("draws", [1, 2])
+def test_a_training_step_of_low_rank_has_the_same_gradients(
+    prior: Any, rank: int, draws: int, calls: list[str]
+) -> None:
+    how = {"name": "weight_sampling", "draws": draws}
+    model = lift(small_network(), {"name": "low_rank", "rank": rank, "initial_std": 0.03}, prior=prior, estimator=how)
+    used = check_training_step(model, calls)
+    assert used >= LOW_RANK if draws == 1 else not used & LOW_RANK
 
 
 def small_network() -> nn.Module:

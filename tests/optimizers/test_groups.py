@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import bayeswell as bw
 from bayeswell.errors import SettingError
@@ -32,12 +32,15 @@ POSTERIORS = ["mean_field", {"name": "mean_field", "parameter": "rho"}, "k_tied"
 @pytest.mark.parametrize("posterior", POSTERIORS, ids=str)
 def test_means_and_stds_are_told_apart(posterior: Any) -> None:
     model, noise = lift(net(), posterior), bw.Gaussian(noise="learned")
-    means, noises, stds = parameter_groups(model, 0.02, std_multiplier=7.0, extra=noise.parameters())
+    means, noises, stds, *slower = parameter_groups(model, 0.02, std_multiplier=7.0, extra=noise.parameters())
     assert (means["name"], means["lr"]) == (MEANS, 0.02)
     assert (stds["name"], stds["lr"]) == (STDS, 0.14)
     assert (noises["name"], noises["lr"], noises["params"]) == ("noise", 0.14, [noise.log_std])
     names = {id(value): key for key, value in model.named_parameters()}
     found = {group["name"]: [names[id(value)] for value in group["params"]] for group in (means, stds)}
+    for group in slower:
+        assert group["name"] == STDS
+        found[STDS] += [names[id(value)] for value in group["params"]]
     assert set(found[MEANS]) == {"posterior.mean", "net.1.weight", "net.1.bias"}
     assert set(found[MEANS]) | set(found[STDS]) == set(names.values())
     assert len(found[MEANS]) + len(found[STDS]) == len(names)
@@ -48,6 +51,23 @@ def test_means_and_stds_are_told_apart(posterior: Any) -> None:
             value.add_(0.3)
     assert torch.equal(model.posterior.mean_vector(), before[0])
     assert not torch.equal(model.posterior.std_vector(), before[1])
+
+
+def test_columns_of_a_low_rank_posterior_move_by_their_norm() -> None:
+    """A step of Adam moves a column's norm as far in a wide network as in a narrow one: by its rate."""
+    moved = []
+    for width in (20, 2_000):
+        torch.manual_seed(3)
+        model = lift(nn.Linear(width, 5), {"name": "low_rank", "rank": 2})
+        loading = model.posterior.loading
+        assert 0.5 < float(loading.detach().norm(dim=0).min()) < float(loading.detach().norm(dim=0).max()) < 1.5
+        optimizer = OPTIMIZERS["adam"](lr=0.01).build(parameter_groups(model, 0.01, std_multiplier=10.0))
+        before = loading.detach().clone()
+        for value in model.parameters():
+            value.grad = torch.randn_like(value)
+        optimizer.step()
+        moved += (loading.detach() - before).norm(dim=0).tolist()
+    assert moved == pytest.approx([0.1] * 4, rel=1e-3)
 
 
 def test_a_network_without_stds_has_one_group() -> None:

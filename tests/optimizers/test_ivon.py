@@ -201,8 +201,8 @@ def test_returns_to_the_prior_without_information(temperature: float) -> None:
 
 
 @pytest.mark.skipif(not native.available(), reason="the compiled formulas are not installed")
-@pytest.mark.parametrize("clip", [None, 0.02])
-def test_compiled_steps_are_those_of_torch(clip: float | None) -> None:
+@pytest.mark.parametrize(("clip", "adam_lr"), [(None, None), (0.02, None), (None, 0.05)])
+def test_compiled_steps_are_those_of_torch(clip: float | None, adam_lr: float | None) -> None:
     """In float32, on vectors long enough for several threads, with stds that move by a factor."""
     size, generator = 40_001, bw.make_generator(5)
     gradients, noise = torch.randn(2, 12, size, generator=generator)
@@ -211,7 +211,7 @@ def test_compiled_steps_are_those_of_torch(clip: float | None) -> None:
     def finish() -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         mean, log_std = nn.Parameter(torch.linspace(-1, 1, size)), nn.Parameter(torch.full((size,), -2.0))
         groups = [{"name": "means", "params": [mean]}, {"name": "stds", "params": [log_std]}]
-        optimizer = IVONOptimizer(groups, 1 / prior_variance, 31, 0.13, 0.8, 0.9, 0.7, clip, 0.4)
+        optimizer = IVONOptimizer(groups, 1 / prior_variance, 31, 0.13, 0.8, 0.9, 0.7, clip, 0.4, adam_lr=adam_lr)
         before = log_std.detach().clone()
         for gradient, eps in zip(gradients, noise, strict=True):
             mean.grad = 0.3 * gradient

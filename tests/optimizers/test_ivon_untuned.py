@@ -23,10 +23,12 @@ UNTUNED: dict[str, Any] = {**find_method("ivon").stepper}
 UNTUNED.pop("name")
 
 
+@pytest.mark.parametrize("adam_lr", [None, 0.35])
 @pytest.mark.parametrize("compiled", [True, False])
-def test_the_update_is_a_share_of_the_newton_step(compiled: bool) -> None:
-    """By hand, in double precision, past the 1,000 steps after which the memory grows."""
+def test_the_update_is_a_share_of_the_newton_step(compiled: bool, adam_lr: float | None) -> None:
+    """By hand, in double precision, past the 1,000 steps after which the memory grows; damped and not."""
     lr, beta1, clip, size, data, prior_std, temperature = 0.13, 0.8, 0.4, 7, 31, 0.7, 0.4
+    clip = clip if adam_lr is None else adam_lr
     ess, decay = data / temperature, temperature / (data * prior_std**2)
     generator = np.random.default_rng(4)
     gradients, noise = generator.standard_normal((2, 1100, size)).astype(np.float32)
@@ -34,8 +36,9 @@ def test_the_update_is_a_share_of_the_newton_step(compiled: bool) -> None:
     own_mean, own_log_std = (nn.Parameter(torch.from_numpy(v).float()) for v in (mean, log_std))
     groups = [{"name": "means", "params": [own_mean]}, {"name": "stds", "params": [own_log_std]}]
     inverse = torch.tensor(1 / prior_std**2)
-    optimizer = IVONOptimizer(groups, inverse, data, lr, beta1, None, None, clip, temperature, rescale_lr=False)
-    momentum, clipped = np.zeros(size), 0
+    how: dict[str, Any] = {"rescale_lr": False, "adam_lr": adam_lr}
+    optimizer = IVONOptimizer(groups, inverse, data, lr, beta1, None, None, 0.4, temperature, **how)
+    momentum, square, clipped = np.zeros(size), np.zeros(size), 0
     for step, (gradient, eps) in enumerate(zip(gradients, noise, strict=True), start=1):
         own_mean.grad = torch.from_numpy(gradient)
         own_log_std.grad = torch.from_numpy(gradient * eps) * own_log_std.detach().exp()
@@ -50,7 +53,9 @@ def test_the_update_is_a_share_of_the_newton_step(compiled: bool) -> None:
         rate = min(0.01, 10 / step)
         hess = hess + rate * (estimate - hess) + 0.5 * rate**2 * (hess - estimate) ** 2 / precision
         momentum = beta1 * momentum + (1 - beta1) * gradient
-        newton = (momentum / (1 - beta1**step) + decay * mean) / (hess + decay)
+        square = 0.99 * square + 0.01 * (gradient - momentum / (1 - beta1**step)) ** 2
+        damping = 0.0 if adam_lr is None else np.sqrt(square / (1 - 0.99**step)) / adam_lr
+        newton = (momentum / (1 - beta1**step) + decay * mean) / (hess + decay + damping)
         clipped += int((np.abs(newton) > clip).sum())
         mean = mean - lr * np.clip(newton, -clip, clip)
         log_std = -0.5 * np.log(ess * (hess + decay))
@@ -72,7 +77,7 @@ def test_one_setting_fits_curvatures_that_differ_by_100_000(noise_std: float) ->
         net = nn.Linear(problem.X.shape[1], 1, bias=False).double()
         model = bw.bayesian(net, "mean_field", bw.Normal(float(problem.prior_std[0])), SigmaPoints())
         loss = bw.ELBO(bw.Gaussian("known", noise_std), len(problem.y), temperature=0.0, check=False)
-        part = IVON(**settings)
+        part = IVON(**settings).planned(600)
         optimizer = part.build(parameter_groups(model, part.lr), dataset_size=len(problem.y), prior=model.prior)
         x, y = problem.tensors()
         for _ in range(600):
@@ -139,7 +144,7 @@ def test_pairs_of_draws_find_the_stds_of_a_cold_posterior(seed: int) -> None:
         prior = bw.Normal(float(problem.prior_std[0]))
         model = bw.bayesian(net, "mean_field", prior, bw.WeightSampling(**how))
         loss = bw.ELBO(bw.Gaussian("known", problem.noise_std), len(y), temperature=0.0, check=False)
-        part = IVON(**UNTUNED, temperature=temperature)
+        part = IVON(**UNTUNED, temperature=temperature).planned(steps)
         optimizer = part.build(parameter_groups(model, part.lr), dataset_size=len(y), prior=model.prior)
         generator = bw.make_generator(seed)
         for step in range(steps):
@@ -158,6 +163,39 @@ def test_pairs_of_draws_find_the_stds_of_a_cold_posterior(seed: int) -> None:
     assert np.median(stds(draws=1) / right) < 0.05
 
 
-def test_a_rate_of_zero_is_refused() -> None:
-    with pytest.raises(SettingError, match=r"rest_lr = 0\.0"):
-        IVON(rest_lr=0.0)
+def test_noise_alone_moves_a_mean_no_further_than_adam() -> None:
+    """Gradients without a direction and a curvature of nearly none: the clipped Newton step wanders, the damped not."""
+    gradients = 0.1 * np.random.default_rng(6).standard_normal((400, 50))
+
+    def travelled(**bound: float) -> float:
+        mean, log_std = (nn.Parameter(torch.zeros(50, dtype=torch.float64)) for _ in range(2))
+        groups = [{"name": "means", "params": [mean]}, {"name": "stds", "params": [log_std]}]
+        how: dict[str, Any] = {"rescale_lr": False, "adam_lr": bound.get("adam_lr")}
+        optimizer = IVONOptimizer(groups, torch.tensor(1e-3), 100, 1.0, 0.9, None, 1e-3, bound.get("clip"), 1.0, **how)
+        for gradient in gradients:
+            mean.grad, log_std.grad = torch.from_numpy(gradient), torch.zeros_like(log_std)
+            optimizer.step()
+        return float(mean.detach().square().mean().sqrt())
+
+    twin = nn.Parameter(torch.zeros(50, dtype=torch.float64))
+    adam = torch.optim.Adam([twin], lr=0.01)
+    for gradient in gradients:
+        twin.grad = torch.from_numpy(gradient)
+        adam.step()
+    of_adam = float(twin.detach().square().mean().sqrt())
+    assert travelled(adam_lr=0.01) < 1.3 * of_adam
+    assert travelled(clip=0.01) > 2 * of_adam
+
+
+def test_rates_of_adam_fit_the_length_of_the_run() -> None:
+    part = IVON(rest_lr="auto", adam_lr="auto")
+    assert (part.planned(6_400).rest_lr, part.planned(6_400).adam_lr) == (0.005, 0.005)
+    assert IVON(rest_lr=0.3).planned(6_400) == IVON(rest_lr=0.3)
+
+
+@pytest.mark.parametrize("setting", ["rest_lr", "adam_lr"])
+def test_a_rate_of_zero_is_refused(setting: str) -> None:
+    with pytest.raises(SettingError, match=rf"{setting} = 0\.0"):
+        IVON(**{setting: 0.0})
+    with pytest.raises(SettingError, match=f"{setting} = 'fast'"):
+        IVON(**{setting: "fast"})

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import bayeswell.persistence
+from quick_python import QUICK_PYTHON
 
 HARNESS = """
 import json, os, random, signal, sys, time
@@ -54,7 +54,7 @@ def run_harness(folder: Path, script: str) -> Any:
     source = Path(bayeswell.persistence.__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", HARNESS + script, str(folder)],
+        [QUICK_PYTHON, "-c", HARNESS + script, str(folder)],
         env=environment,
         capture_output=True,
         text=True,

@@ -239,8 +239,9 @@ class Watched(Toy):
         self.most_alive = max(self.most_alive, len(self.alive))
         if len(self.sizes) == self.calls:
             objects = (o for o in gc.get_objects() if issubclass(type(o), Tensor))
-            # Others' tests may have left tensors without a storage of their own (sparse, meta).
-            tensors = [t for t in objects if t.layout == torch.strided and t.device.type == "cpu"]
+            # Others' tests may have left tensors without a storage of their own (sparse, meta, fake).
+            plain = (t for t in objects if type(t) in (Tensor, nn.Parameter))
+            tensors = [t for t in plain if t.layout == torch.strided and t.device.type == "cpu"]
             sizes = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
             self.bytes_at_last = sum(sizes.values())
         return outputs

@@ -64,13 +64,19 @@ def parse() -> Callable[[str], Parsed]:
     return Parsed
 
 
+def few_pictures(patch: pytest.MonkeyPatch) -> None:
+    """Fewer pictures on a page, and k-hat, whose value no test of the page asks for, of fewer draws."""
+    patch.setattr("bayeswell.report.page.MOST", 18)
+    patch.setattr("bayeswell.experiments.inspection.posterior.PASSES", 60)
+
+
 @pytest.fixture(scope="session")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three methods on digits, noise from outside; its page was written by ``compare``."""
     folder = tmp_path_factory.mktemp("report") / "compared"
     arguments = ["compare", "--methods", "map,bbb,deep-ensemble", *SMALL, "--data", "digits", "--ood", "noise"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bayeswell.report.page.MOST", 18)  # the first two rows have all of theirs: it is quicker
+        few_pictures(patch)  # the first two rows have all of theirs: it is quicker
         assert main([*arguments, "--quiet", "--threads", "1", "--out", str(folder)]) == 0
     return folder
 
@@ -81,7 +87,7 @@ def curves(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report") / "curves"
     arguments = ["compare", "--methods", "map,bbb,deep-ensemble", *SMALL, "--data", "gap"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bayeswell.report.page.MOST", 18)
+        few_pictures(patch)
         assert main([*arguments, "--quiet", "--threads", "1", "--out", str(folder)]) == 0
     return folder
 

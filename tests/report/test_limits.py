@@ -44,6 +44,7 @@ def test_eight_methods(tmp_path: Path, parse: Any, monkeypatch: pytest.MonkeyPat
     # One picture of each row: drawing takes most of the time, and all of them are drawn in other tests.
     monkeypatch.setattr("bayeswell.report.figures._ALL_OF", 0)
     monkeypatch.setattr("bayeswell.report.page.MOST", 8)
+    monkeypatch.setattr("bayeswell.experiments.inspection.posterior.PASSES", 60)  # as in conftest.py
     methods = ["map", "bbb", "k-tied", "hwa", "swag", "sgld", "laplace", "deep-ensemble"]
     small = ["--model", "mlp", "--model-set", "hidden=[12]", "--epochs", "8", "--draws", "6"]
     out = tmp_path / "eight"

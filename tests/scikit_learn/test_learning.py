@@ -15,6 +15,7 @@ from torch import nn
 
 import bayeswell as bw
 from bayeswell.sklearn import BayesianClassifier, BayesianRegressor
+from quick_python import QUICK_PYTHON
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.errors.BayeswellWarning")
 
@@ -265,7 +266,7 @@ def test_arrays_that_are_read_only_are_copied() -> None:
         "warnings.filterwarnings('error', message='.*not writable')\n"
         "BayesianRegressor('map', (), epochs=1).fit(x, x[:, 0]).predict(x)"
     )
-    subprocess.run([sys.executable, "-c", program], check=True)
+    subprocess.run([QUICK_PYTHON, "-c", program], check=True)
 
 
 def test_one_class_is_refused_by_its_name() -> None:

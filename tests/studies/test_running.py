@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import joblib
 import pytest
 
 from bayeswell.cli import main
@@ -63,6 +64,19 @@ def _page_tells(study: Any, out: Path) -> None:
     assert found.verdict(study.claims[0]).word in text
     assert "Table 1, page 3" in text
     assert "4 of 4 runs" in text
+
+
+def test_the_workers_of_a_joblib_backend_give_the_same_lines(study_file: Path, tmp_path: Path) -> None:
+    study = read_study(study_file)
+    alone = run_study(study, "smoke", tmp_path / "alone")
+    with joblib.parallel_config("threading", n_jobs=2):
+        lines = run_study(study, "smoke", tmp_path / "both")
+    by_run = {(line.cell, line.seed): line for line in lines}
+    assert len(lines) == len(by_run) == len(alone) == 4
+    for line in alone:
+        other, timed = by_run[line.cell, line.seed], "milliseconds_per_step"
+        assert {**line.scores, timed: 0} == {**other.scores, timed: 0}
+        assert line.curves == other.curves
 
 
 def test_a_kill_costs_no_run_that_had_ended(study_file: Path, tmp_path: Path) -> None:

@@ -16,14 +16,19 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=12)
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.1)
+    parser.add_argument("--together", type=int, default=1)
     parser.add_argument("--join", action="store_true")
+    parser.add_argument("--storage")
+    parser.add_argument("--name")
     given = parser.parse_args()
-    function = Sleeper(given.log, given.seconds)
+    function = Sleeper(given.log, given.seconds, given.together)
+    database = {"storage": given.storage, "name": given.name}
     if given.join:
-        join_sweep(function, given.folder, workers=given.workers)
+        join_sweep(function, given.folder, workers=given.workers, **database)
     else:
         run_sweep(
-            function, SPACE, given.folder, trials=given.trials, workers=given.workers, sampler="random", seed=3
+            function, SPACE, given.folder, trials=given.trials, workers=given.workers, sampler="random", seed=3,
+            **database,
         )  # fmt: skip
 
 

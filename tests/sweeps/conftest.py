@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,8 @@ from sqlalchemy.engine import Engine
 @pytest.fixture(autouse=True, scope="session")
 def hasty_databases() -> Iterator[None]:
     def hasten(connection: Any, record: Any) -> None:
-        connection.execute("PRAGMA synchronous=OFF")
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute("PRAGMA synchronous=OFF")
 
     event.listen(Engine, "connect", hasten)
     yield

@@ -17,13 +17,18 @@ def value_of(settings: Mapping[str, object]) -> float:
 
 
 class Sleeper:
-    """``log`` gets a line when a call begins and one when it ends; a trial's number decides how long it sleeps."""
+    """``log`` gets a line when a call begins and one when it ends; a trial's number decides how long it sleeps.
 
-    def __init__(self, log: str, seconds: float) -> None:
-        self.log, self.seconds = log, seconds
+    No call ends before ``together`` processes have begun one.
+    """
+
+    def __init__(self, log: str, seconds: float, together: int = 1) -> None:
+        self.log, self.seconds, self.together = log, seconds, together
 
     def __call__(self, settings: Mapping[str, object], folder: Path) -> float:
         self.note("begin", folder)
+        while len({call["pid"] for call in calls(Path(self.log))}) < self.together:
+            time.sleep(0.02)
         time.sleep(self.seconds * (0.5 + (int(folder.name) % 4) / 2))
         self.note("end", folder)
         return value_of(settings)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from bayeswell.errors import BayeswellWarning, DataError, FileError, SettingErro
 from bayeswell.metrics import gaussian_nll
 from bayeswell.persistence import read_bundle, write_bundle
 from bayeswell.tables import Preparation
+from quick_python import QUICK_PYTHON
 
 QUICK: dict[str, Any] = {"epochs": 3, "progress": False}
 
@@ -179,7 +179,7 @@ def test_a_frame_with_names_for_targets_through_all_doors(tmp_path: Path) -> Non
         "found = bw.load(sys.argv[1]).predict(pandas.read_json(sys.argv[2]), draws=10)\n"
         "print(json.dumps([found.probabilities.tolist(), found.label_names]))\n"
     )
-    run = [sys.executable, "-c", script, str(tmp_path / "model"), str(tmp_path / "new.json")]
+    run = [QUICK_PYTHON, "-c", script, str(tmp_path / "model"), str(tmp_path / "new.json")]
     probabilities, names = json.loads(subprocess.run(run, capture_output=True, check=True, text=True).stdout)
     torch.testing.assert_close(torch.tensor(probabilities), found.probabilities, rtol=1e-5, atol=1e-6)
     assert names == found.label_names

@@ -200,7 +200,9 @@ def test_parts_are_chosen_by_group_net_or_name():
     assert "memory/mlp" in command.choose(["mlp"], False)
     assert command.choose(["step/mlp"], True) == ["step/mlp"]
     assert not any("resnet" in name or "growth" in name for name in command.choose([], True))
-    assert command.choose([], False) == list(PARTS)
+    on_request = [name for name, part in PARTS.items() if part.on_request]
+    assert on_request == command.choose(["large"], False) == ["large/50m", "large/200m"]
+    assert command.choose([], False) == [name for name in PARTS if name not in on_request]
     with pytest.raises(SystemExit, match="no part 'stpe'"):
         command.choose(["stpe"], False)
 

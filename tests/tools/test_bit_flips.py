@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from bit_flips import finished_run, flip_all, saved_model, unfinished_run
+
+SMALL = {"name": "mlp", "hidden": [12]}
+"""Its inspection is what takes most of the time."""
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -16,9 +20,10 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("make", "classes"),
     [
-        (finished_run, {"config.json", "newest.json", "data.json", "seals.json", "result.json", "metrics.jsonl",
-                        "metrics.csv", "records.json", "inspection.json", "model/manifest.json", "model/record.json",
-                        "model/tensors.safetensors", "checkpoint/record.json"}),
+        (partial(finished_run, model=SMALL),
+         {"config.json", "newest.json", "data.json", "seals.json", "result.json", "metrics.jsonl", "metrics.csv",
+          "records.json", "inspection.json", "model/manifest.json", "model/record.json", "model/tensors.safetensors",
+          "checkpoint/record.json"}),
         (unfinished_run, {"config.json", "newest.json", "metrics.jsonl", "metrics.csv", "checkpoint/manifest.json",
                           "checkpoint/record.json", "checkpoint/tensors.safetensors"}),
         (saved_model, {"model/manifest.json", "model/record.json", "model/tensors.safetensors"}),

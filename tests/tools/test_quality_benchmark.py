@@ -17,8 +17,19 @@ import dying_work
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # the benchmark is a package in the project's folder, not an installed one
 
-from benchmarks.quality import against_control, against_goals, command, deciding, page, peers, plan, plot, published  # noqa: E402
-from benchmarks.quality.differences import Mean, Results, mean_of  # noqa: E402
+from benchmarks.quality import (  # noqa: E402
+    against_control,
+    against_goals,
+    command,
+    deciding,
+    longer,
+    page,
+    peers,
+    plan,
+    plot,
+    published,
+)
+from benchmarks.quality.differences import Mean, Results, at_equal_cost, mean_of  # noqa: E402
 from benchmarks.quality.kept import Kept, small  # noqa: E402
 from benchmarks.quality.plan import Cell, Choice  # noqa: E402
 from benchmarks.quality.pool import finished, measure  # noqa: E402
@@ -424,3 +435,31 @@ def test_ordinary_adam_is_among_the_peers_and_learns():
     assert found["nll"] < math.log(3)
     assert found["version"] == peers.version("peer: Adam")
     assert found["seconds"] < time.perf_counter() - began
+
+
+def test_at_equal_cost_the_control_is_the_one_trained_as_long() -> None:
+    found = Results.of([
+        *lines("wine", "map", CONTROL_NLL),
+        *lines("wine", "map*2", [value - 0.1 for value in CONTROL_NLL], passes=2.0),
+        *lines("wine", "map*5", [value - 0.2 for value in CONTROL_NLL], passes=5.0),
+        *lines("wine", "bbb", [value - 0.05 for value in CONTROL_NLL], passes=1.0),
+        *lines("wine", "hwa", [value - 0.25 for value in CONTROL_NLL], passes=2.0),
+        *lines("wine", "deep-ensemble", [value - 0.25 for value in CONTROL_NLL], passes=5.0),
+        *lines("wine", "vl", CONTROL_NLL, passes=11.0),
+    ])  # fmt: skip
+    expected = {"bbb": (-0.05, 1), "hwa": (-0.15, 2), "deep-ensemble": (-0.05, 5)}
+    for method, (difference, factor) in expected.items():
+        one = at_equal_cost(found, "wine", method)
+        assert one is not None
+        assert (round(one[0].mean, 9), one[1]) == (difference, factor)
+    assert at_equal_cost(found, "wine", "vl") is None  # nothing that was measured costs as much
+    assert "map*2" not in found.methods(["wine"])
+    assert "-0.150 ± 0.000" in page.render(found, [SESSION])
+
+
+def test_a_longer_control_is_the_method_with_more_epochs() -> None:
+    assert longer.parted("map*5") == ("map", 5)
+    assert longer.parted("map") == ("map", 1)
+    cells = plan.cells(Choice(("longer",), problems=("wine",), seeds=1))
+    assert [(one.method, one.epochs) for one in cells] == [("map*2", 80), ("map*5", 200)]
+    assert len({one.decided for one in (*cells, plan.cell("wine", "map", 0))}) == 3

@@ -58,3 +58,23 @@ def test_a_plateau_does_not_count_epochs_in_which_its_group_rests() -> None:
     rates = [record.rates for record in result.histories[0].epochs]
     assert [round(rate["means"] / 0.01, 6) for rate in rates] == [1, 1, 0.5, 0.5, 0.5, 0.25, 0.125, 0.125]
     assert [round(rate["stds"] / 0.1, 6) for rate in rates] == [1, 1, 1, 1, 0.5, 0.5, 0.5, 0.25]
+
+
+def test_the_rate_of_a_loading_is_recorded_beside_that_of_the_stds() -> None:
+    """A low-rank posterior has two groups of stds, the columns' at a rate of their own; a run that goes on too."""
+    given: dict[str, Any] = {
+        "data": (X, Y),
+        "likelihood": "gaussian",
+        "rate": "constant",
+        "lr": 0.01,
+        "progress": False,
+    }
+    torch.manual_seed(0)
+    first = bw.fit(nn.Linear(3, 1), method="low-rank", epochs=1, **given)
+    factor = first.model.posterior.rates["loading"]
+    assert factor != 1
+    for result in (first, bw.fit(first, method="low-rank", epochs=1, **given)):
+        rates = result.histories[0].epochs[-1].rates
+        assert rates["means"] == 0.01
+        assert rates["stds_2"] == pytest.approx(rates["stds"] * factor)
+        assert rates["stds"] == rates["noise"]

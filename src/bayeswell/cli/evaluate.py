@@ -12,7 +12,7 @@ from ..errors import SettingError
 from ..experiments.schema import SETTINGS
 from .command import command, with_settings
 from .options import Json, OwnCode, Threads, own_code_only, use_threads, with_choice
-from .screen import counted, one_line, show_json, show_scores
+from .screen import counted, one_line, show_corruptions, show_json, show_scores
 
 RunFolder = Annotated[
     Path,
@@ -31,6 +31,7 @@ EVALUATE_EXAMPLES = (
     "  bayeswell evaluate runs/digits --draws 500",
     "  bayeswell evaluate runs/digits --prediction mean",
     "  bayeswell evaluate runs/digits --data corrupted --data-set corruption=gaussian_blur --data-set severity=5",
+    "  bayeswell evaluate runs/digits --corruptions all",
     "  bayeswell evaluate runs/price --data held_out.csv --data-set test_share=1",
     "  bayeswell evaluate runs/mnist --ood notmnist --json",
 )
@@ -60,7 +61,22 @@ PREDICT_EXAMPLES = (
     },
 )  # fmt: skip
 def evaluate(
-    *, run: RunFolder, given: Mapping[str, Any], model: OwnCode = None, threads: Threads = None, json: Json = False
+    *,
+    run: RunFolder,
+    corruptions: Annotated[
+        str | None,
+        typer.Option(
+            "--corruptions",
+            metavar="NAME,...",
+            help="Also on 1,000 test images, corrupted in five severities: all, families (noise, blur, weather, "
+            "digital), or names.",
+            show_default="none",
+        ),
+    ] = None,
+    given: Mapping[str, Any],
+    model: OwnCode = None,
+    threads: Threads = None,
+    json: Json = False,
 ) -> None:
     """Measure a finished run on test data."""
     from ..experiments import evaluate as measured
@@ -70,12 +86,17 @@ def evaluate(
     for name in ("data", "ood"):
         chosen = with_choice(chosen, given, SETTINGS[name])
     said = _said(given, "draws", "seed", "prediction")
-    record = measured(run, chosen.get("data"), ood=chosen.get("ood"), given=own_code_only(model), **said)
+    named = None if corruptions is None else [name.strip() for name in corruptions.split(",")]
+    record = measured(
+        run, chosen.get("data"), ood=chosen.get("ood"), corruptions=named, given=own_code_only(model), **said
+    )
     if json:
         show_json(record)
         return
     counts = [counted(record[f"{thing}s"], thing) for thing in ("example", "draw")]
     show_scores(record, f"{run} on {record['data']}, {', '.join(counts)}, prediction {record['prediction']}")
+    if "corruptions" in record:
+        show_corruptions(record["corruptions"])
     if "calibration" in record:
         typer.echo(f"calibration: {record['calibration']}")
 

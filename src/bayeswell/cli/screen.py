@@ -107,6 +107,17 @@ def show_scores(record: Mapping[str, Any], title: str) -> None:
         typer.echo(one_line(title))
 
 
+def show_corruptions(record: Mapping[str, Any]) -> None:
+    """Scores on corrupted images: each corruption, each family, and all of them."""
+    names = list(record["mean"])
+    table = new_table("corrupted by", *names, right=names)
+    rows = {**record["by_corruption"], **{f"all {family}": one for family, one in record["by_family"].items()}}
+    for name, scores in {**rows, "all": record["mean"]}.items():
+        table.add_row(plain(name), *(f"{scores[score]:.4f}" for score in names))
+    severities = ", ".join(str(one) for one in record["severities"])
+    show(table, f"{counted(record['images'], 'image')}, mean over severities {severities}")
+
+
 def show_verdict(verdict: Any) -> None:
     """What was gained over ordinary training, in lines that fit a terminal."""
     import shutil

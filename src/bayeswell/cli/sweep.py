@@ -18,13 +18,15 @@ HELP = """Search for good settings: train many runs, choose by what the earlier 
 
 Each trial is a run in OUT/trials. The best settings are in [bold]OUT/best.toml[/bold], for `bayeswell train --config`.
 The same command again, whatever stopped it, goes on where it was: trials that ended are kept, trials that were cut off
-are resumed. Further processes, here or on a machine that sees the folder, help with `bayeswell sweep --join OUT`."""
+are resumed. Further processes, here or on a machine that sees the folder, help with `bayeswell sweep --join OUT`. With
+--storage on PostgreSQL machines need no folder in common: the same command on each, or --join with the address."""
 EXAMPLES = (
     "[bold]Examples[/bold]",
     '  bayeswell sweep -d digits -m bbb --space "stepper.lr=1e-4:1e-1:log" --trials 20 --workers 2 --out sweeps/lr',
     '  bayeswell sweep -d wine -m k-tied --space "posterior.rank=1:3" --space "temperature=0.01,0.1,1" --out sweeps/k',
     '  bayeswell sweep -d table.csv --model net.py:Net --space "model.width=16:256:log" --out sweeps/width',
     "  bayeswell sweep --join sweeps/lr",
+    "  bayeswell sweep --join here/lr --storage 'postgresql+psycopg://me:${PASSWORD}@host/sweeps' --name lr",
     "",
     "[bold]Ranges[/bold]",
     "  stepper.lr=1e-4:1e-1:log   a number, even on the log scale",
@@ -129,7 +131,7 @@ def sweep(
         if join is not None:
             if space or out is not None:
                 raise SettingError("--join takes the sweep as its folder has it: leave out --space and --out")
-            place, shared = join, dict(sweep_definition(join).settings)
+            place, shared = join, dict(sweep_definition(join, storage=storage, name=name).settings)
             if shared.keys() != {"experiment", "metric"}:
                 raise SettingError(f"{str(join)!r} holds the sweep of a program of its own: join it there")
             function = HeldOutScore(**shared, threads=share, given=own)

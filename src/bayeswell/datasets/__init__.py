@@ -3,7 +3,7 @@
 from ..tables import Scaling
 from .augmentation import Augmentation
 from .bundled import Split, digits, noise_like
-from .corruptions import CORRUPTIONS, corrupt
+from .corruptions import CORRUPTIONS, FAMILIES, corrupt
 from .data import Data
 from .files import cache_folder, data_folders
 from .load import DATASETS, data_status, find_data, is_data_name, load_data, load_inputs
@@ -11,6 +11,7 @@ from .load import DATASETS, data_status, find_data, is_data_name, load_data, loa
 __all__ = [
     "CORRUPTIONS",
     "DATASETS",
+    "FAMILIES",
     "Augmentation",
     "Data",
     "Scaling",

@@ -17,6 +17,7 @@ class Analytic:
     name: ClassVar[str] = "analytic"
     paper: ClassVar[str] = "Kingma & Welling 2014, appendix B"
     needs: ClassVar[frozenset[str]] = frozenset({ENTROPY})
+    takes_keys: ClassVar[bool] = True
 
     def __call__(self, posterior: Posterior, prior: Prior, noise: Tensor | None) -> tuple[Tensor | None, Tensor]:
         """Draws and KL in one pass."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
@@ -15,11 +15,20 @@ from ..nested import tensors_in
 from ..tree import Site
 from ..types import BayesianModel, LinearLayer
 
-LayerForward = Callable[..., Tensor]
+LayerForward = Callable[..., Any]
+
+
+class Layer(Protocol):
+    """Whatever stands for a layer of a network."""
+
+    @property
+    def module(self) -> nn.Module:
+        """The layer itself."""
+        ...
 
 
 @contextmanager
-def replaced_forwards(net: nn.Module, layers: Sequence[LinearLayer], forward: LayerForward) -> Iterator[None]:
+def replaced_forwards(net: nn.Module, layers: Sequence[Layer], forward: LayerForward) -> Iterator[None]:
     """Within the block each of these layers of ``net`` computes ``forward(layer, x, ...)`` instead of its own forward.
 
     torch's fused attention path reads weights past their layer's forward, so it is off within the block. The network's
@@ -37,7 +46,7 @@ def replaced_forwards(net: nn.Module, layers: Sequence[LinearLayer], forward: La
                 layer.module.__dict__.pop("forward", None)
 
 
-def _called(forward: LayerForward, layer: LinearLayer, input: Tensor, *extra: Any, **named: Any) -> Tensor:
+def _called(forward: LayerForward, layer: Layer, input: Any, *extra: Any, **named: Any) -> Any:
     """``input`` may also be given by this name, which is torch's."""
     return forward(layer, input, *extra, **named)
 

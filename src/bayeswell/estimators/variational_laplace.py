@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
-from ..errors import SettingError, nearest, require_between, require_count
-from ..layers import convolve, kept_statistics, plain_attention, shape_of
+from ..errors import BayeswellWarning, SettingError, nearest, require_between, require_count
+from ..layers import convolve, is_plain_lstm, kept_statistics, lstm_layers, plain_attention, shape_of
 from ..likelihoods import weighted_as
 from ..native import transformed
 from ..nested import taken
@@ -27,6 +29,37 @@ _PIECEWISE_LINEAR = (
     nn.Hardshrink, nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d,
     nn.AdaptiveMaxPool3d,
 )  # fmt: skip
+
+
+class _Recurrent(NamedTuple):
+    """An LSTM of the network."""
+
+    name: str
+    module: nn.LSTM
+
+
+def _recurrent_layers(net: nn.Module) -> list[_Recurrent]:
+    return [_Recurrent(name, module) for name, module in net.named_modules() if is_plain_lstm(module)]
+
+
+def _recurrence(layer: _Recurrent, inputs: Tensor | PackedSequence, hx: tuple[Tensor, Tensor] | None = None) -> Any:
+    """The LSTM, such that it can be differentiated twice in little time."""
+    if isinstance(inputs, PackedSequence):
+        warnings.warn(
+            f"variational_laplace: '{layer.name}' was given a packed sequence, which is differentiated twice slowly, "
+            "step by step; padded sequences are several times faster",
+            BayeswellWarning,
+            stacklevel=2,
+        )
+    elif inputs.dim() in (2, 3) and not _is_mixed(inputs) and not transformed():
+        return lstm_layers(layer.module, inputs, hx)
+    return type(layer.module).forward(layer.module, inputs, hx)
+
+
+def _is_mixed(x: Tensor) -> bool:
+    """Whether torch converts the operands of its own layers."""
+    kind = x.device.type
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
 @dataclass(frozen=True)
@@ -82,13 +115,17 @@ class VariationalLaplace(Estimator):
             shape = shapes[layer.name]
             module: Any = layer.module
             weight, bias = module.weight, module.bias
-            mixed = torch.is_autocast_enabled(x.device.type)  # torch converts the operands of its own layers
-            if shape is None or x.dim() != layer.spatial_dims + 2 or mixed or transformed():
+            if shape is None or x.dim() != layer.spatial_dims + 2 or _is_mixed(x) or transformed():
                 return layer.op(x, weight, bias)
             return convolve(x, weight, bias, shape)
 
-        # The fused attention kernels have no second derivative.
-        with replaced_forwards(model.net, convolutions, twice_differentiable), plain_attention():
+        # The fused attention kernels have no second derivative, and the Hessian's penalty needs the third of an LSTM.
+        recurrent = [] if self.curvature == "hessian" else _recurrent_layers(model.net)
+        with (
+            replaced_forwards(model.net, convolutions, twice_differentiable),
+            replaced_forwards(model.net, recurrent, _recurrence),
+            plain_attention(),
+        ):
             return model.call(model.layout.unflatten(model.posterior.mean_vector()), step.inputs)
 
     def expected_nll(self, model: BayesianModel, weights: Tensor | None, step: Step) -> ExpectedNLL:

@@ -35,6 +35,11 @@ class WeightSampling(Estimator):
         if self.antithetic and self.draws % 2:
             raise SettingError(f"weight_sampling: draws = {self.draws}; antithetic pairs need an even number")
 
+    @property
+    def draws_one_vector(self) -> bool:
+        """One draw, by itself."""
+        return self.draws == 1
+
     def noise(self, model: BayesianModel, step: Step) -> Tensor | None:
         """(draws, noise_size), the second half minus the first if antithetic."""
         size, like = model.posterior.noise_size, model.posterior.like()

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ..errors import SettingError, require_count
 from ..metrics.estimates import estimate_over_seeds
 from ..persistence import write_document
+from .by_joblib import joblib_is_asked, train_by_joblib
 from .dry_run import dry_run
 from .experiment import Experiment
 from .given import NOTHING, Given
@@ -58,7 +59,8 @@ def compare(
     not run again, unfinished ones are resumed. Each method is put together once before any is trained, and refused if
     it cannot be. A run that fails does not stop the others: its error is in the record, which is also written to
     ``comparison.json``. Scores have a mean, its standard error over seeds (or over folds, the seeds of each averaged;
-    None for one), and the standard error over test examples of one run (the mean over runs). ``given`` and options as
+    None for one), and the standard error over test examples of one run (the mean over runs). Inside a
+    ``joblib.parallel_config`` the workers of its backend train the runs. ``given`` and options as
     in ``run``.
     """
     if not methods or not seeds:
@@ -115,8 +117,13 @@ def train_all(
     ended: Callable[[Task, Outcome], None] | None = None,
     **options: Any,
 ) -> dict[Path, Outcome]:
-    """What came out of each run, by its folder; ``ended`` hears of each as it is known, finished ones first."""
+    """What came out of each run, by its folder; ``ended`` hears of each as it is known, finished ones first.
+
+    Inside a ``joblib.parallel_config`` its backend trains them: the workers of a cluster, say (``by_joblib``).
+    """
     tell = told or (lambda name, state: None)
+    by_joblib = joblib_is_asked()
+    elsewhere = workers > 1 or by_joblib
     outcomes: dict[Path, Outcome] = {}
     waiting: list[Task] = []
 
@@ -137,10 +144,12 @@ def train_all(
         keep(task, outcome)
         if outcome.result is None:
             tell(task.place.name, f"failed: {outcome.error}")
-        elif workers > 1:
+        elif elsewhere:
             tell(task.place.name, f"done ({outcome.result['time']['train_seconds']:.1f} s)")
 
-    if workers > 1 and len(waiting) > 1:
+    if waiting and by_joblib:
+        train_by_joblib(waiting, given, trained, workers, **{**options, "progress": False})
+    elif workers > 1 and len(waiting) > 1:
         train_side_by_side(waiting, min(workers, len(waiting)), given, tell, trained, **{**options, "progress": False})
     else:
         for task in waiting:

@@ -21,6 +21,7 @@ from ..predictive.predictor import Predictor, load
 from ..tables import Table
 from ..training.run_folder import CONFIG, MODEL, RunFolder
 from .config_parsing import as_data_choice
+from .corrupted_scores import corrupted_scores
 from .data_spec import NAME, DataSpec
 from .experiment import BY_THE_DATA, BegunInPython, experiment_of
 from .given import NOTHING, Given, code_needed
@@ -68,6 +69,7 @@ def evaluate(
     ood: Any = None,
     seed: int = 0,
     prediction: str | None = None,
+    corruptions: str | Sequence[str] | None = None,
     given: Given = NOTHING,
 ) -> dict[str, Any]:
     """Measure a run (or a model that ``Result.save`` wrote) on the test part of data: its own, or others.
@@ -75,7 +77,8 @@ def evaluate(
     Other data are scaled as the run's own were; columns of a csv file and classes are matched by name. Of a file of
     one's own the setting ``test_share`` 1 takes every row. ``{"name": "corrupted", "corruption": ..., "severity": 3}``
     are the run's own test images, corrupted. A bare model takes data scaled by themselves. ``ood`` as in
-    ``Experiment``, ``prediction`` as in ``predict``: None leaves it to the model.
+    ``Experiment``, ``prediction`` as in ``predict``: None leaves it to the model. ``corruptions`` (names, families or
+    "all") also measures on corrupted test images, as ``corrupted_scores`` does.
     """
     require_count("evaluate", "draws", draws)
     folder = path_of(path)
@@ -88,6 +91,10 @@ def evaluate(
         chosen = _data_of_run(folder, data, given)
     ood_inputs = load_ood(None if ood is None else as_data_choice("ood", ood), chosen, seed)
     scores = scores_of(predictor, chosen, ood_inputs, draws=draws, seed=seed, prediction=prediction)
+    if corruptions is not None:
+        scores["corruptions"] = corrupted_scores(
+            predictor, chosen, corruptions, draws=draws, seed=seed, prediction=prediction
+        )
     said = {} if predictor.calibration is None else {"calibration": str(predictor.calibration)}
     return {"run": folder.name, "data": chosen.name, "examples": len(chosen.test[1]), **scores, **said}
 

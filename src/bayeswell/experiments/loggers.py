@@ -52,6 +52,8 @@ class Watchers(Callback):
 class TensorBoardLogger(Callback):
     """The numbers of every epoch for TensorBoard, one folder of events a member: ``fit(..., callbacks=[this])``."""
 
+    every_step = False
+
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         self._writer: Any = None

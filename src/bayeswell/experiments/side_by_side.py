@@ -25,8 +25,6 @@ from .running import RunFailed, run
 ATTEMPTS = 5
 """How often a run is begun or gone on with whose process dies."""
 _LOOK_SECONDS = 1.0
-_LATE_IMPORTS = ("torch._dynamo",)
-"""What a first run imports on its way: seconds that each worker need not spend."""
 DONE, REFUSED, FAILED, WARNED = "done", "refused", "failed", "warned"
 
 
@@ -101,7 +99,7 @@ class _Pool:
 
     def __init__(self, given: Given, threads: int, options: Mapping[str, Any]) -> None:
         self.given, self.threads, self.options = given, threads, options
-        self.context = clean_context([__name__, *_LATE_IMPORTS])
+        self.context = clean_context([__name__])
         self.members: dict[BaseProcess, tuple[Task, Connection]] = {}
         self.said: dict[Path, Outcome] = {}
 

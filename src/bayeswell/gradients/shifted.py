@@ -96,8 +96,12 @@ class _ShiftedPrior:
 
     def __init__(self, base: Prior, offset: Tensor | None) -> None:
         self._base, self._offset = base, offset
-        self.inverse_variance, self.log_std_sum = base.inverse_variance, base.log_std_sum
-        self.inverse_variance_by_site, self.centre = base.inverse_variance_by_site, base.centre
+        self.inverse_variance_by_site, self.log_std_sum = base.inverse_variance_by_site, base.log_std_sum
+        self.centre = base.centre
+
+    @property
+    def inverse_variance(self) -> Tensor | None:
+        return self._base.inverse_variance
 
     def without_closed_form(self) -> str:
         return self._base.without_closed_form()

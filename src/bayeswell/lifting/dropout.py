@@ -18,7 +18,6 @@ from torch.nn.modules.dropout import _DropoutNd
 from ..errors import NetworkError, SettingError
 from ..layers import is_linear_layer
 
-_NO_DRAW = -1
 _PUT_IN = "input_dropout"
 
 
@@ -26,7 +25,7 @@ class DrawnDropout(nn.Module):
     """Dropout that, given a ``seed``, applies the mask of that seed to every example alike.
 
     ``axes`` counts the axes behind the first that the mask covers; None covers all of them (``nn.Dropout``), 1 the
-    channels only (``nn.Dropout2d``).
+    channels only (``nn.Dropout2d``). Without a draw the ``seed`` is a tensor of no numbers: training reads none.
     """
 
     seed: Tensor
@@ -36,13 +35,12 @@ class DrawnDropout(nn.Module):
         if not 0 <= p < 1:
             raise SettingError(f"dropout: p = {p!r}; it must lie in [0, 1)")
         self.p, self.axes = p, axes
-        self.register_buffer("seed", torch.tensor(_NO_DRAW), persistent=False)
+        self.register_buffer("seed", torch.empty(0, dtype=torch.int64), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Ordinary dropout in training, the drawn mask where there is one, else the identity."""
-        seed = int(self.seed)
-        if seed != _NO_DRAW:
-            return x * self._mask(x, seed)
+        if self.seed.numel():
+            return x * self._mask(x, int(self.seed))
         if self.axes is None:
             return F.dropout(x, self.p, self.training)
         return torch.feature_dropout(x, self.p, self.training)

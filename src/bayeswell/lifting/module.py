@@ -28,6 +28,7 @@ from ..types import (
     WITHOUT_CENTRE,
     Estimator,
     Inputs,
+    LinearLayer,
     Posterior,
     PosteriorPart,
     Step,
@@ -164,9 +165,20 @@ class BayesianModule(nn.Module):
 
     def draws(self, count: int, generator: torch.Generator | None = None) -> Iterator[dict[str, Tensor]]:
         """Networks drawn from the posterior, one at a time: tensors by name for ``call``, without gradient."""
+        return self._with_masks(self.posterior.draws(count, generator), generator)
+
+    def passing_draws(self, count: int, generator: torch.Generator | None = None) -> Iterator[dict[str, Tensor]]:
+        """As ``draws``, in less time: asking for the next may overwrite the one before."""
+        if type(self).draws is not BayesianModule.draws or "draws" in vars(self):
+            return self.draws(count, generator)
+        return self._with_masks(self.posterior.passing_draws(count, generator), generator)
+
+    def _with_masks(
+        self, networks: Iterator[dict[str, Tensor]], generator: torch.Generator | None
+    ) -> Iterator[dict[str, Tensor]]:
         # Masks have a generator of their own: a posterior may draw several networks before the first is given out.
         masks = derived_generator(generator) if self._drops else None
-        for tensors in self.posterior.draws(count, generator):
+        for tensors in networks:
             for name, owner in self._padded.items():
                 tensors[name] = with_padding(tensors[name], owner)
             if masks is not None:
@@ -184,6 +196,14 @@ class BayesianModule(nn.Module):
         if all(map(is_lora, names)):
             return find_tiled(self.net, names, self.linear_layers, self._call)
         return find_stack(self.net, self.layout.size, self._call)
+
+    def layers_of_all_weights(self) -> list[LinearLayer] | None:
+        """The layers that are linear in the Bayesian parameters, if these are all there is to draw; else None."""
+        names = {name for site in self.layout.sites for name in site.names}
+        layers = list(self.linear_layers.values())
+        known = {name for layer in layers for name in (layer.weight, layer.bias) if name is not None}
+        changed = type(self).call is not BayesianModule.call or "call" in vars(self)
+        return None if changed or self._drops or self.posterior.extra_names or names != known else layers
 
     def useful_draws(self, count: int) -> int:
         """How many of ``count`` draws say something new: one of a point, each member of a bank once, else all."""

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.distributions import Bernoulli, Categorical, Distribution, Independent
 
 from ..errors import DataError, NetworkError, SettingError
+from ..native import transformed
 from ..registry import kind_of, label_of
 from .matching import at_least_float32, first_index, match_shape, require_targets, sum_per_example
 
@@ -107,6 +108,7 @@ class DistributionLikelihood(nn.Module):
                 f"likelihood {label_of(self)} returned a {type(found).__name__} for the outputs; it must return a "
                 "torch.distributions.Distribution (a loss is not one: for squared errors use 'gaussian')"
             )
+        self._asked(_validate, _base(found))
         if not found.batch_shape or found.batch_shape[0] != len(values):
             raise DataError(
                 f"{_owner(self)}: the distribution has batch shape {tuple(found.batch_shape)} for outputs of shape "
@@ -120,7 +122,7 @@ class DistributionLikelihood(nn.Module):
         value = match_shape(_owner(self), targets, (*found.batch_shape, *found.event_shape))
         return found, value if isinstance(_base(found), Categorical) else value.to(at_least_float32(outputs).dtype)
 
-    def _asked(self, function: Callable[[Tensor], Any], value: Tensor) -> Any:
+    def _asked(self, function: Callable[[Any], Any], value: Any) -> Any:
         """Torch's refusals (a rate below 0, NaN) in one line."""
         try:
             return function(value)
@@ -219,6 +221,15 @@ def _base(found: Distribution) -> Distribution:
     while isinstance(found, Independent):
         found = found.base_dist
     return found
+
+
+def _validate(found: Distribution) -> None:
+    """Torch's check of parameters, unless the distribution was made without by name.
+
+    Any ``torch.compile`` turns it off in the whole process, for good: networks gone astray would be trained on.
+    """
+    if not (found._validate_args or "_validate_args" in vars(found) or transformed()):
+        Distribution.__init__(found, found.batch_shape, found.event_shape, validate_args=True)
 
 
 def _ends(found: Any) -> tuple[float | Tensor, float | Tensor]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..composition import check_likelihood
-from ..errors import BayeswellWarning, SettingError, nearest
+from ..errors import BayeswellWarning, CompositionError, SettingError, nearest
 from ..lifting import (
     TRAINED,
     BayesianModule,
@@ -40,6 +40,7 @@ from ..optimizers import (
     std_convergence_warning,
 )
 from ..outputs import Output
+from ..priors import FlatPrior
 from ..samplers.fitting import FittedSampler
 from ..types import Collector, FitsItself, KLWeight, Objective, PostHocPart, Progress, Rate, Stepper
 from .method import DISPERSED, OWN_DROPOUT, Method
@@ -81,6 +82,9 @@ class Assembly:
     def before_step(self, at: Progress) -> None:
         """Learning rates of this step: each group's own, times the schedule, times its plateau."""
         factor = self.rate.factor(at)
+        if not self.plateau_states:
+            set_rates(self.optimizer, factor)
+            return
         names = [group["name"] for group in self.optimizer.param_groups]
         set_rates(self.optimizer, {name: factor * self._plateau_state(name).factor for name in names})
 
@@ -156,6 +160,8 @@ def assemble(
     model = model if output is None else model.with_output(output)
     if parts.tempers_itself:
         scale_prior(model.prior, parts.first_temperature)
+    elif chosen.prior_weight is not None:
+        _weigh_prior(model, chosen.prior_weight, parts.first_temperature)
     # A copy: what is learned of the noise belongs to this run, not to the object that was given.
     own_likelihood = copy.deepcopy(LIKELIHOODS.resolve(likelihood))
     check_likelihood(own_likelihood, "estimator", parts.estimator)
@@ -209,6 +215,17 @@ def assemble(
         tempering=_tempering(parts, elbo, model, optimizer),
         fitting=fitting,
     )
+
+
+def _weigh_prior(model: BayesianModule, weight: float, temperature: float) -> None:
+    """Stds times sqrt(T / weight): T times the divergence then has -log p with the weight that was asked for."""
+    prior = model.prior
+    if not isinstance(prior, FlatPrior) or prior.inverse_variance is None:
+        raise CompositionError(
+            f"prior_weight = {weight!r} needs a Gaussian prior for every weight; use prior 'normal', 'kaiming' or "
+            "'xavier', or leave it out"
+        )
+    prior.set_scale(math.sqrt(temperature / weight))
 
 
 def _tempering(

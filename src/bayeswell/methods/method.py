@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import SettingError, nearest, require_count
+from ..errors import SettingError, nearest, require_count, require_positive
 from ..estimators import ESTIMATORS
 from ..gradients import Sharpness
 from ..lifting import STARTS, TRAINED, require_rest
 from ..registry import label_of
 from ..types import PREDICTIONS, SAMPLED
 from .steppers import find_stepper
-from .tempering import AUTO
+from .tempering import AUTO, PRIOR_WEIGHT
 
 OWN_DROPOUT = "own"
 Choice = Any
@@ -30,14 +30,17 @@ DISPERSED = "dispersed"
 class Method:
     """Everything that decides how a network is trained, except the data and how long.
 
-    Every field may be given in ``fit``: any legal combination, not only the named ones. ``temperature`` scales the
-    divergence: 1 is Bayes' rule, below 1 a cold posterior; "auto" lets the fit decide (``Tempering``). A sampler's or
-    post-hoc part's own temperature is a further factor. ``std_multiplier`` is the learning rate of stds relative to
-    that of means; ``rate`` multiplies all learning rates along training. ``plateau`` maps a group ("means", "stds",
-    "noise") to a ``Plateau`` on a metric of its own (nll, kl, total); ``alternate`` trains means and stds in turn, so
-    many epochs each. ``dropout`` makes dropout drawable: with the network's own p ("own"), or another. ``prediction``
-    is what a prediction averages over draws: networks ("sampled"), or the network to first order around the
-    posterior's mean ("linearised"), or nothing: the network at that mean ("mean").
+    Every field may be given in ``fit``: any legal combination, not only the named ones. The posterior aimed at is
+    exp(-(NLL + ``prior_weight`` * -log p(w)) / ``temperature``): the temperature T says how wide it is, the prior's
+    weight how hard the prior pulls on the means. A number T has that weight too, unless one is given: T scales the
+    whole divergence under the prior as it is, 1 is Bayes' rule, below 1 is a cold posterior. With "auto" the fit finds
+    T and the weight is 0.1 (``Tempering``); ``temperature=result.temperature, prior_weight=0.1`` says the same in
+    numbers. A sampler's or post-hoc part's own temperature is a further factor. ``std_multiplier`` is the learning rate
+    of stds relative to that of means; ``rate`` multiplies all learning rates along training. ``plateau`` maps a group
+    ("means", "stds", "noise") to a ``Plateau`` on a metric of its own (nll, kl, total); ``alternate`` trains means and
+    stds in turn, so many epochs each. ``dropout`` makes dropout drawable: with the network's own p ("own"), or another.
+    ``prediction`` is what a prediction averages over draws: networks ("sampled"), or the network to first order around
+    the posterior's mean ("linearised"), or nothing: the network at that mean ("mean").
 
     ``means`` says where the ``members`` start: the first at the given network's weights and each further one at new
     ones from the network's own initialisation ("dispersed": ensembles live on that spread, and chains that have not
@@ -56,6 +59,7 @@ class Method:
     divergence: Choice | None = None
     kl_weight: Choice = "uniform"
     temperature: float | str = AUTO
+    prior_weight: float | None = None
     stepper: Choice = "adam"
     std_multiplier: float = 10.0
     rate: Choice = "cosine"
@@ -81,6 +85,13 @@ class Method:
             )
         if isinstance(self.temperature, str) and self.temperature != AUTO:
             raise SettingError(f"{self.name}: temperature = {self.temperature!r}; give a number, or '{AUTO}'")
+        if self.prior_weight is not None:
+            require_positive(self.name, "prior_weight", self.prior_weight)
+            if self.temperature == AUTO:
+                raise SettingError(
+                    f"{self.name}: prior_weight = {self.prior_weight!r} goes with a temperature that is a number; with "
+                    f"temperature = '{AUTO}' it is {PRIOR_WEIGHT}"
+                )
         if not isinstance(self.std_multiplier, int | float) or not self.std_multiplier > 0:
             raise SettingError(f"{self.name}: std_multiplier = {self.std_multiplier!r}; it must be a number above 0")
         if isinstance(self.dropout, str) and self.dropout != OWN_DROPOUT:

@@ -16,15 +16,15 @@ from .tempering import AUTO
 _BANK = {"name": "bank", "max_draws": 200}
 _TAIL = {"name": "cosine", "final": 0.1}
 """Averages need steps that still move, and learned noise that is not that of large steps."""
-# The Newton step, each mean's cut at 0.01; stds from a twentieth of the prior's, found within the run.
+# The Newton step, damped to less than a step of Adam; stds from a twentieth of the prior's, found within the run.
 _IVON = {
     "name": "ivon",
     "lr": 1.0,
     "beta2": None,
     "hess_init": None,
-    "clip": 0.01,
     "rescale_lr": False,
-    "rest_lr": 0.01,
+    "rest_lr": "auto",
+    "adam_lr": "auto",
 }
 _PAIRS = {"name": "weight_sampling", "draws": 2, "antithetic": True}
 """The noise of a batch cancels in the difference of two gradients: what is left is curvature, at any temperature."""

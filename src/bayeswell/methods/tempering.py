@@ -90,7 +90,8 @@ class Tempering:
     Where draws are collected on the way, it is fixed from SETTLED on. Where a fit can be nearly exact, an approximate
     posterior at a temperature that suits noisy targets would drown it in its own width; docs/decisions.md has the
     measurements. A prior that is not Gaussian keeps its width: the whole divergence is multiplied by T then.
-    ``temperature=1`` is Bayes' rule.
+    A number as temperature scales the whole divergence, so its prior has the weight T unless ``prior_weight`` says
+    otherwise; ``temperature=1`` is Bayes' rule.
 
     Dropout that was put into a network without any is the spread of mc-dropout: its p is DROPOUT_PER_TEMPERATURE T. A
     network's own dropout, or a p that was given, is left alone.

@@ -23,6 +23,7 @@ from .gaussian import (
     weighted_squares_slopes,
 )
 from .library import available, disabled, instruction_set, takes, transformed
+from .low_rank import low_rank_draw_and_kl, low_rank_slopes
 from .updates import (
     bounded_step,
     gradient_norms,
@@ -32,6 +33,7 @@ from .updates import (
     momentum_step,
     newton_step,
     preconditioned_step,
+    square_sum,
 )
 
 __all__ = [
@@ -47,12 +49,15 @@ __all__ = [
     "hamiltonian_step",
     "instruction_set",
     "langevin_step",
+    "low_rank_draw_and_kl",
+    "low_rank_slopes",
     "magnitude",
     "momentum_step",
     "newton_step",
     "normals",
     "preconditioned_step",
     "slopes",
+    "square_sum",
     "takes",
     "tied_draw_and_kl",
     "tied_slopes",

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -30,6 +31,15 @@ class Precision:
         count = 0 if self.ends is None else len(self.ends)
         return Buffer(self.values, count if count else size), Buffer(self.ends, count, torch.int64), count
 
+    def spread(self) -> Tensor:
+        """The precision of each weight, (P,); a scalar where there is one stretch."""
+        if self.ends is None or len(self.values) == 0:
+            return self.values
+        if len(self.values) == 1:
+            return self.values[0]
+        sizes = [end - start for start, end in pairwise([0, *self.ends.tolist()])]
+        return torch.cat([value.expand(size) for value, size in zip(self.values.unbind(), sizes, strict=True)])
+
 
 def normals(key: int, size: int) -> Tensor:
     """(size,) standard normal numbers, a function of the 64-bit key alone."""
@@ -42,11 +52,14 @@ _ALIGNED = 16
 """Rows of draws begin at multiples of so many numbers: 64 bytes, as torch's own tensors do."""
 
 
-def fresh_draws(form: int, keys: Tensor, mean: Tensor, state: Tensor) -> Tensor:
-    """(keys, P): mean + std * normals(key) for each of the 64-bit keys (int64), in one pass over means and stds."""
+def fresh_draws(form: int, keys: Tensor, mean: Tensor, state: Tensor, rows_of: Tensor | None = None) -> Tensor:
+    """(keys, P): mean + std * normals(key) for each of the 64-bit keys (int64), in one pass over means and stds.
+
+    They are written into the first rows of ``rows_of``, what an earlier call for at least as many keys has given.
+    """
     size, draws = mean.numel(), len(keys)
     stride = -(-size // _ALIGNED) * _ALIGNED
-    out = mean.new_empty(draws, stride)
+    out = mean.new_empty(draws, stride) if rows_of is None else rows_of.as_strided((draws, stride), (stride, 1))
     rows = Buffer(out, draws * stride)
     call("fresh_draws", size, form, Buffer(keys, draws, torch.int64), draws, mean, state, rows, stride)
     return out[:, :size]

@@ -37,6 +37,11 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "tied_fits": (_int, [_pointer, _count, _count, _count, _count]),
     "tied_draw_and_kl": (_double, [_pointer, _count, _count, *[_pointer] * 5, _count, _pointer]),
     "tied_slopes": (None, [_pointer, _count, _count, *[_pointer] * 5, _count, *[_pointer] * 5]),
+    "low_rank_draw_and_kl": (
+        _double,
+        [_count, *[_pointer] * 4, _int, _key, *[_pointer] * 3, _count, _pointer, _pointer],
+    ),
+    "low_rank_slopes": (None, [_count, *[_pointer] * 4, _int, _key, *[_pointer] * 3, _count, *[_pointer] * 6]),
     "magnitude": (_double, [_pointer] * 3),
     "langevin_step": (None, [_int, _key, *[_pointer] * 2, *[_number] * 2]),
     "hamiltonian_step": (None, [_int, _key, _int, *[_pointer] * 3, *[_number] * 3]),
@@ -44,7 +49,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "bounded_step": (None, [_pointer, _pointer, _int, *[_number] * 8]),
     "gradient_norms": (None, [_pointer, _pointer, *[_number] * 3, _pointer]),
     "momentum_step": (None, [_pointer, _pointer, *[_number] * 6]),
-    "newton_step": (None, [*[_pointer] * 8, *[_number] * 6]),
+    "newton_step": (None, [*[_pointer] * 9, *[_number] * 9]),
 }
 
 

@@ -177,18 +177,27 @@ ALWAYS float any_log_of(float x) {
 }
 
 struct NewtonNumbers {
-    float ess, rate, gain1, correction, clip, lr;
+    float ess, rate, gain1, correction, clip, lr, gain2, unbias, damping;
 };
 
+template <bool DAMPED>
 void newton_step(float* mean, const float* of_mean, float* log_std, const float* of_log_std, float* precision,
-                 float* momentum, const float* decay, const float* scale, NewtonNumbers by, int64_t first, int64_t last) {
+                 float* momentum, const float* decay, const float* scale, float* squares, NewtonNumbers by, int64_t first,
+                 int64_t last) {
 #pragma omp simd
     for (int64_t i = first; i < last; ++i) {
         const float before = precision[i];
         const float change = (decay[i] / before + by.ess * of_log_std[i] - 1.0f) * by.rate;
         const float h = before * (0.5f * (change * change) + change + 1.0f);
         const float m = momentum[i] + by.gain1 * (of_mean[i] - momentum[i]);
-        float move = (m / by.correction + decay[i] * mean[i]) / h;
+        float below = h;
+        if (DAMPED) {
+            const float off = of_mean[i] - m / by.correction;
+            const float v = squares[i] + by.gain2 * (off * off - squares[i]);
+            squares[i] = v;
+            below += by.damping * std::sqrt(v * by.unbias);
+        }
+        float move = (m / by.correction + decay[i] * mean[i]) / below;
         move = move < -by.clip ? -by.clip : move;
         move = move > by.clip ? by.clip : move;
         precision[i] = h;
@@ -266,11 +275,13 @@ void bayeswell_momentum_step(float* const* pointers, const int64_t* sizes, float
 }
 
 void bayeswell_newton_step(float* mean, const float* of_mean, float* log_std, const float* of_log_std, float* precision,
-                           float* momentum, const float* decay, const float* scale, float ess, float rate, float gain1,
-                           float correction, float clip, float lr, int64_t n, int threads) {
-    const NewtonNumbers by = {ess, rate, gain1, correction, clip, lr};
+                           float* momentum, const float* decay, const float* scale, float* squares, float ess, float rate,
+                           float gain1, float correction, float clip, float lr, float gain2, float unbias, float damping,
+                           int64_t n, int threads) {
+    const NewtonNumbers by = {ess, rate, gain1, correction, clip, lr, gain2, unbias, damping};
+    auto work = squares ? newton_step<true> : newton_step<false>;
     in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) {
-        newton_step(mean, of_mean, log_std, of_log_std, precision, momentum, decay, scale, by, first, last);
+        work(mean, of_mean, log_std, of_log_std, precision, momentum, decay, scale, squares, by, first, last);
     });
 }
 }

@@ -17,6 +17,16 @@ def magnitude(*tensors: Tensor | None) -> float:
     return float(call("magnitude", first.numel(), first, second, third))
 
 
+def square_sum(tensor: Tensor) -> float:
+    """sum x^2: not finite if a number is not, or if a square is too large for float32."""
+    end = array("q", (tensor.numel(),))
+    return 2 * float(call("half_squares", tensor.numel(), tensor, _ONE.buffer_info()[0], end.buffer_info()[0], 1))
+
+
+_ONE = array("f", (1.0,))
+"""The weight of each square."""
+
+
 def langevin_step(key: int | None, weights: Tensor, grads: Tensor, rate: float, scale: float) -> None:
     """weights += scale normals(key) - rate grads, in place; without noise if the key is None."""
     call("langevin_step", weights.numel(), key is not None, key or 0, weights, grads, rate, scale)
@@ -74,8 +84,12 @@ def momentum_step(
 
 def newton_step(
     mean: Tensor, of_mean: Tensor, log_std: Tensor, of_log_std: Tensor, precision: Tensor, momentum: Tensor,
-    decay: Tensor, scale: Tensor, *, ess: float, rate: float, gain: float, correction: float, clip: float, lr: float,
+    decay: Tensor, scale: Tensor, squares: Tensor | None = None, *, ess: float, rate: float, gain: float,
+    correction: float, clip: float, lr: float, gain2: float = 0.0, unbias: float = 1.0, damping: float = 0.0,
 ) -> None:  # fmt: skip
-    """A step of IVON in place."""
-    vectors = (mean, of_mean, log_std, of_log_std, precision, momentum, decay, scale)
-    call("newton_step", mean.numel(), *vectors, ess, rate, gain, correction, clip, lr)
+    """A step of IVON in place; with ``squares`` the Newton step is divided by precision + damping sqrt(squares unbias).
+
+    squares <- squares + gain2 ((of_mean - momentum / correction)^2 - squares) comes before that.
+    """
+    vectors = (mean, of_mean, log_std, of_log_std, precision, momentum, decay, scale, squares)
+    call("newton_step", mean.numel(), *vectors, ess, rate, gain, correction, clip, lr, gain2, unbias, damping)

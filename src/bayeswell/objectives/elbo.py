@@ -14,6 +14,7 @@ from ..composition import check_divergence
 from ..divergences import DIVERGENCES
 from ..errors import BayeswellWarning, DataError, DivergenceError, require_between, require_count
 from ..likelihoods import LIKELIHOODS
+from ..random import KeyedNoise, draw_key, is_counted
 from ..refusals import explained
 from ..schedules import KL_WEIGHTS
 from ..types import (
@@ -116,8 +117,9 @@ class ELBO(Objective):
             require_finite("the inputs", step.inputs)
         likelihood: Likelihood = CheckedLikelihood(self.likelihood) if self.check else self.likelihood
         step = Step(step.inputs, targets, likelihood, step.generator, step.at, step.weights)
-        noise = model.estimator.noise(model, step)
-        weights, kl = self.divergence_for(model)(model.posterior, model.prior, noise)
+        divergence = self.divergence_for(model)
+        noise = _noise(model, step, divergence)
+        weights, kl = divergence(model.posterior, model.prior, noise)
         try:
             return model.estimator.expected_nll(model, weights, step), kl
         except (RuntimeError, TypeError, IndexError) as error:
@@ -152,3 +154,17 @@ class ELBO(Objective):
         """temperature * weight / N: the only place where the KL is scaled."""
         at = at or Progress()
         return at.kl_share * temperature * self.kl_weight(at) / self.dataset_size
+
+
+LEAST_STREAMED = 1 << 22
+"""Weights from which on noise is made block by block: below, one pass over vectors in the caches is quicker."""
+
+
+def _noise(model: BayesianModel, step: Step, divergence: Divergence) -> Any:
+    """What the estimator draws; of one long vector only its key, where posterior and divergence take it."""
+    posterior, estimator = model.posterior, model.estimator
+    keyed = posterior.takes_keys and getattr(divergence, "takes_keys", False) and estimator.draws_one_vector
+    size, least = posterior.noise_size, posterior.keys_from
+    if keyed and size >= (LEAST_STREAMED if least is None else least) and is_counted(size, posterior.like()):
+        return KeyedNoise(draw_key(step.generator), size)
+    return estimator.noise(model, step)

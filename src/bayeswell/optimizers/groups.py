@@ -25,7 +25,8 @@ def parameter_groups(
     """The parameters of a lifted network as groups for an optimizer: "means" at ``lr``, "stds" at a multiple of it.
 
     "means" holds ``posterior.mean`` and the network's deterministic parameters that are trained; "stds" every other
-    parameter of the posterior: log stds, rho, tied factors, covariance factors; "noise" holds ``extra`` (a likelihood's
+    parameter of the posterior: log stds, rho, tied factors, covariance factors (in a second group of that name what the
+    posterior's ``rates`` moves at a multiple of the others' rate); "noise" holds ``extra`` (a likelihood's
     learned noise, a log std too) at the rate of the stds. A group without parameters is left out.
 
     Variational Laplace (section 5.1) advises a ``std_multiplier`` of 10, the thesis (section 5.4) of at most 0.1.
@@ -49,9 +50,12 @@ def parameter_groups(
     std_lr = lr * std_multiplier
     if noise:
         groups.append({"name": NOISE, "params": noise, "lr": std_lr, "base_lr": std_lr, "weight_decay": 0.0})
+    for factor, own in _by_rate(posterior, shapes).items():
+        rate = std_lr * factor
+        groups.append({"name": STDS, "params": own, "lr": rate, "base_lr": rate, "weight_decay": 0.0})
     if shapes:
-        groups.append({"name": STDS, "params": shapes, "lr": std_lr, "base_lr": std_lr, "weight_decay": 0.0})
-    elif std_multiplier != 1 and not noise:
+        return groups
+    if std_multiplier != 1 and not noise:
         raise SettingError(f"std_multiplier = {std_multiplier!r} has no use: the network has no stds to train")
     return groups
 
@@ -59,6 +63,26 @@ def parameter_groups(
 def _shape_parameters(posterior: Posterior) -> list[Tensor]:
     """Every parameter of q but its mean."""
     return [value for name, value in posterior.named_parameters() if name.rpartition(".")[2] != "mean"]
+
+
+def _by_rate(posterior: Any, shapes: list[Tensor]) -> dict[float, list[Tensor]]:
+    """The parameters of q but its mean by the multiple of the stds' rate at which they move, the stds' own first."""
+    found: dict[float, list[Tensor]] = {1.0: []}
+    names = {id(value): name for name, value in posterior.named_parameters()} if shapes else {}
+    for parameter in shapes:
+        found.setdefault(posterior.rates.get(names[id(parameter)], 1.0), []).append(parameter)
+    return {factor: own for factor, own in found.items() if own}
+
+
+def names_of(groups: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A name for each group in records: its own; "stds_2" for a second of the name "stds", which has another rate."""
+    names: list[str] = []
+    met: dict[str, int] = {}
+    for group in groups:
+        own = str(group["name"])
+        met[own] = met.get(own, 0) + 1
+        names.append(own if met[own] == 1 else f"{own}_{met[own]}")
+    return names
 
 
 def set_rates(optimizer: Optimizer, factors: float | Mapping[str, float]) -> None:

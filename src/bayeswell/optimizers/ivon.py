@@ -16,6 +16,7 @@ from ..native import newton_step, takes
 from ..types import ParamGroups, Prior, Stepper
 from .checks import own, require_below_one
 from .groups import MEANS, STDS
+from .standard import rate_for
 from .stepping import DenseOptimizer, Group, cache_blocks, mark_changed
 
 
@@ -31,15 +32,17 @@ class IVONOptimizer(DenseOptimizer):
         mean <- mean - lr (h_0 + decay) clip((mom / (1 - b1^t) + decay mean) / (h + decay))
         std  <- 1 / sqrt(ess (h + decay))
 
-    so the first step is one of SGD with rate lr (without ``rescale_lr`` the factor h_0 + decay is 1). For one weight
-    draw w = mean + std eps with gradient g, d NLL / d log_std = g std eps, and h^ = g eps / std as published; several
-    draws are averaged by the objective. Gradients must be those of the NLL alone (``ELBO`` with temperature 0): the
-    prior is in ``decay``. Any estimator with an unbiased gradient in ``log_std`` will do, but h^ has a variance of
-    E[g^2] ess (h + decay), most of it the batch's noise, and the last term of h's update makes that a bias: precision
-    settles (1 - b2) ess E[g^2] / 2 too high, at the optimum of a good model by a factor of about (1 - b2) ess / (2 B)
-    with batches of B. At ess = N and ordinary b2 that is little; a cold posterior (T = 0.001) would have stds ten times
-    too small, and steps too short by the square of that. In antithetic pairs the batch's noise cancels:
-    (g(+eps) - g(-eps)) eps / (2 std) has the curvature's own variance, at every temperature.
+    so the first step is one of SGD with rate lr (without ``rescale_lr`` the factor h_0 + decay is 1). With ``adam_lr``
+    the Newton step is damped by noise: the divisor is h + decay + sqrt(v) / adam_lr, v the debiased running mean of (d
+    NLL / d mean - mom / (1 - b1^t))^2, and clip is adam_lr at most. For one weight draw w = mean + std eps with
+    gradient g, d NLL / d log_std = g std eps, and h^ = g eps / std as published; several draws are averaged by the
+    objective. Gradients must be those of the NLL alone (``ELBO`` with temperature 0): the prior is in ``decay``. Any
+    estimator with an unbiased gradient in ``log_std`` will do, but h^ has a variance of E[g^2] ess (h + decay), most of
+    it the batch's noise, and the last term of h's update makes that a bias: precision settles (1 - b2) ess E[g^2] / 2
+    too high, at the optimum of a good model by a factor of about (1 - b2) ess / (2 B) with batches of B. At ess = N and
+    ordinary b2 that is little; a cold posterior (T = 0.001) would have stds ten times too small, and steps too short by
+    the square of that. In antithetic pairs the batch's noise cancels: (g(+eps) - g(-eps)) eps / (2 std) has the
+    curvature's own variance, at every temperature.
 
     The published decay is that of a prior with precision ess * decay; from the model's prior it follows as above,
     so that the fixed point is the optimum of mean NLL + T KL / N. On a quadratic loss that is the exact mean and
@@ -56,11 +59,11 @@ class IVONOptimizer(DenseOptimizer):
     def __init__(
         self, param_groups: Sequence[Mapping[str, Any]], inverse_prior_variance: Tensor, dataset_size: int,
         lr: float, beta1: float, beta2: float | None, hess_init: float | None, clip: float | None, temperature: float,
-        rescale_lr: bool = True, rest_lr: float | None = None,
+        rescale_lr: bool = True, rest_lr: float | None = None, adam_lr: float | None = None,
     ) -> None:  # fmt: skip
         ess = dataset_size / temperature
-        defaults = {"lr": lr, "beta1": beta1, "beta2": beta2, "clip": clip, "ess": ess, "rest_lr": rest_lr}
-        super().__init__(own(param_groups), defaults)
+        rates = {"lr": lr, "rest_lr": rest_lr, "adam_lr": adam_lr}
+        super().__init__(own(param_groups), {**rates, "beta1": beta1, "beta2": beta2, "clip": clip, "ess": ess})
         mean, log_std = self._mean_and_log_std()
         with torch.no_grad():
             decay = (temperature / dataset_size * inverse_prior_variance.to(mean)).expand_as(mean).clone()
@@ -74,6 +77,8 @@ class IVONOptimizer(DenseOptimizer):
             "decay": decay,
             "scale": precision.clone() if rescale_lr else torch.ones_like(precision),
         }
+        if adam_lr is not None:
+            self.state[mean]["square"] = torch.zeros_like(mean)
 
     def _mean_and_log_std(self) -> tuple[Tensor, Tensor]:
         """The two vectors of the posterior: the only one among the stds, and the one of its shape among the means."""
@@ -114,24 +119,33 @@ class IVONOptimizer(DenseOptimizer):
         state["step"] += 1
         lr, clip, rate = group["lr"], group["clip"], _curvature_rate(group, float(state["step"]))
         correction = 1 - group["beta1"] ** float(state["step"])
+        damped, unbias = "square" in state, 1 / (1 - _NOISE_MEMORY ** float(state["step"]))
         assert mean.grad is not None
         assert log_std.grad is not None
-        vectors = [mean, mean.grad, log_std, log_std.grad, *(state[key] for key in _VECTORS)]
+        vectors = [mean, mean.grad, log_std, log_std.grad, *(state[key] for key in _VECTORS if key in state)]
+        damping = 1 / group["adam_lr"] if damped else 0.0
+        clip = min(math.inf if clip is None else clip, group["adam_lr"] if damped else math.inf)
         if takes(*vectors):
             newton_step(
                 *vectors, ess=group["ess"], rate=rate, gain=1 - group["beta1"], correction=correction,
-                clip=math.inf if clip is None else clip, lr=lr,
+                clip=clip, lr=lr, gain2=1 - _NOISE_MEMORY, unbias=unbias, damping=damping,
             )  # fmt: skip
             mark_changed([mean, log_std])
             return
         for block in cache_blocks(*([vector] for vector in vectors)):
-            (mean_, grad, log_std_, log_std_grad, precision, momentum, decay, scale) = (part[0] for part in block)
+            (mean_, grad, log_std_, log_std_grad, precision, momentum, decay, scale, *square) = (
+                part[0] for part in block
+            )
             # (h^ - h) / (h + decay), where h^ = d NLL / d log_std * ess (h + decay): std^2 needs no exponential.
             change = (decay / precision).add_(log_std_grad, alpha=group["ess"]).sub_(1).mul_(rate)
             precision.mul_(change.square().mul_(0.5).add_(change).add_(1))
             momentum.lerp_(grad, 1 - group["beta1"])
-            move = (momentum / correction).addcmul_(decay, mean_).div_(precision)
-            if clip is not None:
+            divisor = precision
+            for running in square:
+                running.lerp_((grad - momentum / correction).square_(), 1 - _NOISE_MEMORY)
+                divisor = (running * unbias).sqrt_().mul_(damping).add_(precision)
+            move = (momentum / correction).addcmul_(decay, mean_).div_(divisor)
+            if clip < math.inf:
                 move.clamp_(-clip, clip)
             mean_.addcmul_(move, scale, value=-lr)
             torch.mul(precision, group["ess"], out=log_std_).log_().mul_(-0.5)
@@ -160,9 +174,12 @@ class IVONOptimizer(DenseOptimizer):
         parameter.addcdiv_(state["momentum"], size, value=-rate / correction)
 
 
-_VECTORS = ("precision", "momentum", "decay", "scale")
-_SQUARE_MEMORY = 0.999
+_VECTORS = ("precision", "momentum", "decay", "scale", "square")
+_SQUARE_MEMORY, _NOISE_MEMORY = 0.999, 0.99
+_AUTO, _UNPLANNED = "auto", 0.001
 _SHORTEST_MEMORY, _MEMORY_SHARE = 100, 0.1
+_ADAMS = ("rest_lr", "adam_lr")
+"""Rates of Adam, which may be "auto"."""
 
 
 def _curvature_rate(group: Group, step: float) -> float:
@@ -191,6 +208,10 @@ class IVON(Stepper):
     ``rest_lr`` is the rate of whatever has no posterior (normalisation layers, learned noise), moved by Adam while the
     means' is ``lr``; a group whose rate is a multiple of theirs (noise: ``std_multiplier``) has that multiple of it.
     None: by SGD, at the lr of its group.
+    ``adam_lr`` keeps the Newton step within what Adam does at this rate: never longer, and damped where gradients are
+    mostly noise. Where a weight's curvature is small, noise alone would make it as long as ``clip`` allows, with any
+    sign.
+    "auto" in these two is the rate that Adam takes for a run of this length (``rate_for``; 0.001 without a plan).
     """
 
     lr: float = 0.2
@@ -200,7 +221,8 @@ class IVON(Stepper):
     clip: float | None = None
     temperature: float = 1.0
     rescale_lr: bool = True
-    rest_lr: float | None = None
+    rest_lr: float | str | None = None
+    adam_lr: float | str | None = None
 
     name: ClassVar[str] = "ivon"
     paper: ClassVar[str] = "Shen et al. 2024"
@@ -212,10 +234,19 @@ class IVON(Stepper):
         require_below_one("ivon", "beta1", self.beta1)
         if self.beta2 is not None:
             require_below_one("ivon", "beta2", self.beta2)
-        for setting in ("hess_init", "clip", "rest_lr"):
-            if getattr(self, setting) is not None:
-                require_positive("ivon", setting, getattr(self, setting))
+        for setting in ("hess_init", "clip", "rest_lr", "adam_lr"):
+            value = getattr(self, setting)
+            if value is not None and not (setting in _ADAMS and value == _AUTO):
+                require_positive("ivon", setting, value)
         require_positive("ivon", "temperature", self.temperature)
+
+    def planned(self, total_steps: int) -> IVON:
+        """With the rates of Adam that fit so many steps, where they are "auto"."""
+        return self._with_adams(rate_for(total_steps))
+
+    def _with_adams(self, rate: float) -> IVON:
+        rates: dict[str, Any] = {name: rate for name in _ADAMS if getattr(self, name) == _AUTO}
+        return dataclasses.replace(self, **rates)
 
     def tempered(self, temperature: float) -> IVON:
         """Its temperature is that of the ELBO."""
@@ -239,4 +270,5 @@ class IVON(Stepper):
             raise CompositionError(
                 "optimizer 'ivon' draws weights towards zero, but the prior is centred elsewhere; use another one"
             )
-        return IVONOptimizer(param_groups, prior.inverse_variance, dataset_size, **vars(self))
+        settings = vars(self._with_adams(_UNPLANNED))
+        return IVONOptimizer(param_groups, prior.inverse_variance, dataset_size, **settings)

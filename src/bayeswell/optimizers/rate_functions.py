@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from ..eager import eager
 from ..errors import SettingError, nearest
 from ..schedules import checked_factor
 from ..types import Progress, Rate
@@ -62,7 +63,7 @@ class TorchScheduler(Rate):
         return self._factors[place]
 
     def _first(self) -> tuple[torch.optim.Optimizer, LRScheduler]:
-        optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0, momentum=0.9)
+        optimizer = eager(torch.optim.SGD)([torch.zeros(1)], lr=1.0, momentum=0.9)
         try:
             scheduler = self.factory(optimizer)
         except (TypeError, ValueError) as error:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ..eager import eager
 from ..errors import SettingError, require_positive
 from ..types import ParamGroups, Stepper
 from .checks import Betas, checked_betas, fused_for, own, require_at_least_zero, require_below_one
@@ -56,7 +57,7 @@ class SGD(Stepper):
     def build(self, param_groups: ParamGroups) -> Optimizer:
         """The torch optimizer."""
         groups, fused = _ready(param_groups)
-        return torch.optim.SGD(groups, **vars(self), fused=fused)
+        return eager(torch.optim.SGD)(groups, **vars(self), fused=fused)
 
 
 def rate_for(total_steps: int) -> float:
@@ -104,7 +105,7 @@ class Adam(Stepper):
     def build(self, param_groups: ParamGroups) -> Optimizer:
         """The torch optimizer."""
         groups, fused = _ready(param_groups)
-        return torch.optim.Adam(groups, **self._settings(), fused=fused)
+        return eager(torch.optim.Adam)(groups, **self._settings(), fused=fused)
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class AMSGrad(Adam):
     def build(self, param_groups: ParamGroups) -> Optimizer:
         """The torch optimizer."""
         groups, fused = _ready(param_groups)
-        return torch.optim.Adam(groups, **self._settings(), amsgrad=True, fused=fused)
+        return eager(torch.optim.Adam)(groups, **self._settings(), amsgrad=True, fused=fused)
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class AdamW(Adam):
     def build(self, param_groups: ParamGroups) -> Optimizer:
         """The torch optimizer."""
         groups, fused = _ready(param_groups)
-        return torch.optim.AdamW(groups, **self._settings(), fused=fused)
+        return eager(torch.optim.AdamW)(groups, **self._settings(), fused=fused)
 
 
 @dataclass(frozen=True)
@@ -156,4 +157,4 @@ class RAdam(Adam):
 
     def build(self, param_groups: ParamGroups) -> Optimizer:
         """The torch optimizer."""
-        return torch.optim.RAdam(own(param_groups), **self._settings())
+        return eager(torch.optim.RAdam)(own(param_groups), **self._settings())

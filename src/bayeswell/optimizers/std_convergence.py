@@ -33,7 +33,7 @@ def std_convergence_warning(
         return None
     steps = counted_steps(rate, kl_weight, total_steps, batches)
     with torch.no_grad():
-        ratio = float((posterior.std_vector() / prior.std_vector()).log().mean().exp())
+        ratio = float((posterior.std_vector() / prior.std_vector()).log_().mean().exp())
     return stds_out_of_reach(ratio, lr, steps, speed=step_bound * posterior.log_std_speed)
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ..eager import Eager
 from ..errors import NetworkError
 from ..native import takes
 
@@ -18,7 +19,7 @@ _BLOCK = 1 << 17
 """Elements of a block for each thread: five float32 tensors of it are 2.6 MB, about a core's second-level cache."""
 
 
-class DenseOptimizer(Optimizer):
+class DenseOptimizer(Eager, Optimizer):
     """An optimizer of dense real gradients; parameters without a gradient are left alone, state and all.
 
     Nothing is changed if any gradient is refused.

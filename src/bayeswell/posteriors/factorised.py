@@ -9,12 +9,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..native import fresh_draws, takes
-from ..random import draw_keys, is_counted, standard_normal
+from ..native import takes
+from ..random import KeyedNoise, is_counted, standard_normal
 from ..tree import Layout
-from ..types import Posterior, Prior
+from ..types import Covariance, Posterior, Prior
+from .draws_in_groups import draws_in_groups
 from .one_pass import GaussianPrior, draws_and_kl, variances, weighted_squares
-from .std_forms import AS_IT_IS, StdForm
+from .std_forms import StdForm
+from .streamed import draw_and_kl_by_blocks
 
 _TOGETHER = 1 << 22
 """Weights that are drawn together, at most (but one network): what a shared cache holds."""
@@ -52,6 +54,10 @@ class FactorisedPosterior(Posterior):
         """(P,): the variances."""
         return variances(self.std_state(), self.std_form)
 
+    def covariance(self) -> Covariance:
+        """The variances."""
+        return Covariance(self.variance_vector())
+
     def scaled_square_sum(self, values: Tensor) -> Tensor:
         """sum_i (std_i values_i)^2."""
         return weighted_squares(self.std_state(), values, self.std_form)
@@ -65,6 +71,13 @@ class FactorisedPosterior(Posterior):
 
         Where they are compiled a few are drawn at a time, as rows of one tensor: who keeps one keeps its memory.
         """
+        return self._drawn(count, generator, again=False)
+
+    def passing_draws(self, count: int, generator: torch.Generator | None) -> Iterator[dict[str, Tensor]]:
+        """The same in the same memory."""
+        return self._drawn(count, generator, again=True)
+
+    def _drawn(self, count: int, generator: torch.Generator | None, again: bool) -> Iterator[dict[str, Tensor]]:
         with torch.no_grad():
             mean, std = self.mean.detach(), self.std_vector()
         if not (is_counted(mean.numel(), mean) and takes(mean, std)):
@@ -73,11 +86,8 @@ class FactorisedPosterior(Posterior):
                     torch.addcmul(mean, std, standard_normal(mean.shape, like=mean, generator=generator))
                 )
             return
-        together = max(1, _TOGETHER // mean.numel())
-        for done in range(0, count, together):
-            keys = draw_keys(min(together, count - done), generator)
-            # Not a list: so that the memory of these is free for the next ones, while it is still in the caches.
-            yield from map(self.layout.views, fresh_draws(AS_IT_IS.native, keys, mean, std).unbind())
+        rows = draws_in_groups(mean, std, count, generator, most=_TOGETHER, again=again)
+        yield from map(self.layout.views, rows)
 
     def forward(self, weights: Tensor) -> Tensor:
         """log q(w) = -sum [log std + log(2 pi)/2 + (w - mean)^2 / (2 std^2)]."""
@@ -89,10 +99,24 @@ class FactorisedPosterior(Posterior):
         """sum log std + P/2 log(2 pi e)."""
         return self.stds()[1] + 0.5 * self.layout.size * math.log(2 * math.pi * math.e)
 
-    def sample_and_kl(self, noise: Tensor | None, prior: Prior) -> tuple[Tensor | None, Tensor]:
+    takes_keys = True
+
+    def sample_and_kl(self, noise: Tensor | KeyedNoise | None, prior: Prior) -> tuple[Tensor | None, Tensor]:
         """Draws and KL in one pass: sum [log(p/s) + (s^2 + m^2)/(2 p^2) - 1/2] for prior stds p."""
         gaussian = GaussianPrior.of(prior, self.layout)
+        if isinstance(noise, KeyedNoise):
+            found = None if gaussian is None else self._by_blocks(noise, gaussian, prior)
+            if found is not None:
+                return found
+            noise = noise.tensor()
         if gaussian is None or prior.log_std_sum is None:
             return super().sample_and_kl(noise, prior)
         constant = prior.log_std_sum - 0.5 * self.layout.size
         return draws_and_kl(self.mean, self.std_state(), noise, gaussian, constant, self.std_form)
+
+    def _by_blocks(self, noise: KeyedNoise, gaussian: GaussianPrior, prior: Prior) -> tuple[Tensor, Tensor] | None:
+        """One draw and the KL without the noise in memory; None where it cannot be had."""
+        if prior.log_std_sum is None:
+            return None
+        constant = prior.log_std_sum - 0.5 * self.layout.size
+        return draw_and_kl_by_blocks(self.mean, self.std_state(), noise, gaussian, constant, self.std_form)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import SettingError, require_count
 from ..tree import Layout, Site
-from ..types import ENTROPY, LOG_PROB, WEIGHT_SAMPLE, Posterior, Prior
+from ..types import ENTROPY, LOG_PROB, WEIGHT_SAMPLE, Covariance, Posterior, Prior
 from .start import check_initial_std, initial_std_vector
 
 
@@ -65,6 +65,10 @@ class FullPosterior(Posterior):
     def std_vector(self) -> Tensor:
         """(P,): square roots of the covariance's diagonal."""
         return cholesky(self.log_diagonal, self.lower).square().sum(-1).sqrt()
+
+    def covariance(self) -> Covariance:
+        """L L', and nothing beside it."""
+        return Covariance(torch.zeros_like(self.mean), cholesky(self.log_diagonal, self.lower))
 
     def sample(self, noise: Tensor) -> Tensor:
         """w = mean + L noise."""

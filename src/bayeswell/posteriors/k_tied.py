@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..errors import BayeswellWarning, SettingError, require_count, require_positive
 from ..native import takes, tied_draw_and_kl, tied_slopes
+from ..random import KeyedNoise
 from ..tree import Layout, Site
 from ..types import ENTROPY, FACTORISED, LOG_PROB, WEIGHT_SAMPLE, Posterior, Prior
 from ..types.posterior import rows_of
@@ -21,6 +22,7 @@ from .mean_field import MeanFieldPosterior
 from .one_pass import GaussianPrior, slopes
 from .start import check_initial_std, initial_std_vector
 from .std_forms import AS_IT_IS
+from .streamed import TiedBySite
 
 
 class KTiedPosterior(FactorisedPosterior):
@@ -69,29 +71,56 @@ class KTiedPosterior(FactorisedPosterior):
         if self.log_std is not None:
             self.log_std.add_(math.log(factor))
 
-    def sample_and_kl(self, noise: Tensor | None, prior: Prior) -> tuple[Tensor | None, Tensor]:
+    def sample_and_kl(self, noise: Tensor | KeyedNoise | None, prior: Prior) -> tuple[Tensor | None, Tensor]:
         """As every factorised posterior's, without ever writing the stds down where the compiled formulas can."""
+        if isinstance(noise, KeyedNoise):
+            return super().sample_and_kl(noise, prior)
         gaussian, log_std_sum = GaussianPrior.of(prior, self.layout), prior.log_std_sum
         given = (self.mean, self.log_factors, self.log_std, noise)
         if gaussian is None or log_std_sum is None or self.table is None:
             return super().sample_and_kl(noise, prior)
-        if (noise is not None and len(noise) > 1) or not takes(*given, gaussian.inverse_variance):
+        if (noise is not None and len(noise) > 1) or not takes(*given, gaussian.precision.values):
             return super().sample_and_kl(noise, prior)
         constant = log_std_sum - 0.5 * self.layout.size
         weights, kl = _TiedDrawAndKL.apply(*given, gaussian, constant, self)
         return weights, kl
 
+    def _by_blocks(self, noise: KeyedNoise, gaussian: GaussianPrior, prior: Prior) -> tuple[Tensor, Tensor] | None:
+        given = (self.mean, self.log_factors, self.log_std)
+        if self.table is None or prior.log_std_sum is None or not takes(*given, gaussian.precision.values):
+            return None
+        constant = prior.log_std_sum - 0.5 * self.layout.size
+        weights, kl = TiedBySite.apply(*given, noise, gaussian, constant, self)
+        return weights, kl
+
+    def slopes_by_torch(
+        self, factors: Tensor, log_std: Tensor | None, mean: Tensor, noise: Tensor | None, prior: GaussianPrior,
+        of_weights: Tensor | None, of_kl: Tensor | None,
+    ) -> tuple[Tensor | None, Tensor, Tensor | None]:  # fmt: skip
+        """The gradients of mean, log_factors and log_std, such that they can be differentiated."""
+        std = _stds(self, factors, log_std)
+        of_mean, of_std = slopes(mean, std, noise, prior, AS_IT_IS, of_weights, of_kl)
+        assert of_std is not None
+        return of_mean, *_slopes_of_stds(self, factors, std, of_std)
+
     def _make_table(self) -> Tensor | None:
-        """``places`` for the compiled formulas; None if a matrix has its columns first, which they cannot read."""
+        """``places`` for the compiled formulas; None if a matrix lies in memory as they cannot read it.
+
+        Of a table with its output units last (an embedding) they read the transpose: left and right change places.
+        """
         rows = []
         for site, free, sides in self.places:
+            start = self.layout.slices[site.name].start
             if sides is None:
-                rows.append([self.layout.slices[site.name].start, site.size, 0, free.start, 0])
+                rows.append([start, site.size, 0, free.start, 0])
                 continue
-            if site.output_dim != 0 or site.matrix_shape is None:
+            left, right = (side.start for side in sides)
+            if site.output_dim == 0 and site.matrix_shape is not None:
+                rows.append([start, site.size, site.matrix_shape[1], left, right])
+            elif site.output_dim == 1 and len(site.shape) == 2:
+                rows.append([start, site.size, site.shape[1], right, left])
+            else:
                 return None
-            columns = site.matrix_shape[1]
-            rows.append([self.layout.slices[site.name].start, site.size, columns, sides[0].start, sides[1].start])
         return torch.tensor(rows, dtype=torch.int64, device="cpu")
 
     def _find_places(self) -> Iterator[tuple[Site, slice, tuple[slice, slice] | None]]:
@@ -188,10 +217,8 @@ class _TiedDrawAndKL(torch.autograd.Function):
                 table, posterior.rank, factors, log_std, mean, noise, prior.precision, of_draw, of_kl
             )
             return of_mean, of_factors.mul_(factors), of_log_std, None, None, None, None
-        std = _stds(posterior, factors, log_std)
-        by_mean, of_std = slopes(mean, std, noise, prior, AS_IT_IS, of_weights, of_kl)
-        assert of_std is not None
-        return by_mean, *_slopes_of_stds(posterior, factors, std, of_std), None, None, None, None
+        given = (mean, noise, prior, of_weights, of_kl)
+        return *posterior.slopes_by_torch(factors, log_std, *given), None, None, None, None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import SettingError, require_count
 from ..tree import Layout, Site
-from ..types import ENTROPY, LOG_PROB, WEIGHT_SAMPLE, Posterior, Prior
+from ..types import ENTROPY, LOG_PROB, WEIGHT_SAMPLE, Covariance, Posterior, Prior
 from ..types.posterior import rows_of
 from .full import cholesky, triangle
 from .start import check_initial_std, initial_std_vector
@@ -104,6 +104,15 @@ class MatrixNormalPosterior(Posterior):
             variance = torch.outer(rows.square().sum(-1), columns.square().sum(-1))
             pieces.append(site.from_matrix(variance.sqrt()).reshape(-1))
         return torch.cat(pieces)
+
+    def covariance(self) -> Covariance:
+        """A and B of each matrix, variances elsewhere."""
+        pieces, matrices = [], {}
+        for site, _, scale, log_std in self._pieces():
+            if scale is not None:
+                matrices[site.name] = scale.factors()
+            pieces.append((2 * log_std).exp() if scale is None else self.mean.new_zeros(site.size))
+        return Covariance(torch.cat(pieces), matrices=matrices)
 
     def sample(self, noise: Tensor) -> Tensor:
         """W = M + A E B' for each matrix, mean + std * noise elsewhere."""

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..native import Precision, gaussian, takes, transformed
+from ..native.fused import fused
 from ..tree import Layout
 from ..types import Prior
 from .std_forms import StdForm
@@ -23,17 +24,21 @@ from .std_forms import StdForm
 
 @dataclass(frozen=True)
 class GaussianPrior:
-    """What a KL from independent N(0, p^2) needs to know: 1 / p^2, as a scalar or (P,), and as stretches."""
+    """What a KL from independent N(0, p^2) needs to know: 1 / p^2, one number for each stretch of weights."""
 
-    inverse_variance: Tensor
     precision: Precision
 
     @classmethod
     def of(cls, prior: Prior, layout: Layout) -> GaussianPrior | None:
         """That of a prior; None if it is not Gaussian throughout, or has its centre elsewhere than at zero."""
-        if prior.centre is not None or prior.inverse_variance is None or prior.inverse_variance_by_site is None:
+        if prior.centre is not None or prior.inverse_variance_by_site is None:
             return None
-        return cls(prior.inverse_variance, Precision(prior.inverse_variance_by_site, layout.ends))
+        return cls(Precision(prior.inverse_variance_by_site, layout.ends))
+
+    @property
+    def inverse_variance(self) -> Tensor:
+        """1 / p^2 as a scalar or (P,), for torch's operations; the compiled formulas read the stretches."""
+        return self.precision.spread()
 
 
 def draws_and_kl(
@@ -74,13 +79,10 @@ class _DrawsAndKL(torch.autograd.Function):
         ctx.save_for_backward(mean, state, noise)
         ctx.prior, ctx.form = prior, form
         ctx.set_materialize_grads(False)
-        if _one_draw(noise) and _is_native(form, mean, state, noise, prior.inverse_variance):
+        if _one_draw(noise) and _is_native(form, mean, state, noise, prior.precision.values):
             drawn, value = gaussian.draw_and_kl(form.native, mean, state, noise, prior.precision)
             return None if drawn is None else drawn[None], mean.new_tensor(value + constant.item())
-        std = form.std(state)
-        weights = None if noise is None else torch.addcmul(mean, std, noise)
-        terms = std.square().addcmul_(mean, mean).mul_(prior.inverse_variance).mul_(0.5).sub_(form.log_std(state))
-        return weights, terms.sum() + constant
+        return _draws_and_kl(mean, state, noise, prior.inverse_variance, constant, form)
 
     @staticmethod
     def backward(ctx: Any, of_weights: Tensor | None, of_kl: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -89,10 +91,21 @@ class _DrawsAndKL(torch.autograd.Function):
         prior: GaussianPrior = ctx.prior
         if of_weights is None and of_kl is None:
             return (None,) * 6
-        if _one_draw(noise) and _is_native(form, mean, state, noise, prior.inverse_variance, of_weights, of_kl):
+        if _one_draw(noise) and _is_native(form, mean, state, noise, prior.precision.values, of_weights, of_kl):
             given = (noise, prior.precision, of_weights, of_kl)
             return *gaussian.slopes(form.native, mean, state, *given), None, None, None, None
         return *slopes(mean, state, noise, prior, form, of_weights, of_kl), None, None, None, None
+
+
+@fused
+def _draws_and_kl(
+    mean: Tensor, state: Tensor, noise: Tensor | None, inverse_variance: Tensor, constant: Tensor, form: StdForm
+) -> tuple[Tensor | None, Tensor]:
+    """By torch's operations."""
+    std = form.std(state)
+    weights = None if noise is None else torch.addcmul(mean, std, noise)
+    terms = std.square().addcmul_(mean, mean).mul_(inverse_variance).mul_(0.5).sub_(form.log_std(state))
+    return weights, terms.sum() + constant
 
 
 def slopes(
@@ -100,13 +113,21 @@ def slopes(
     of_kl: Tensor | None,
 ) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
     """The gradients of mean and state for ``draws_and_kl``, from those of its two results, by torch's operations."""
+    return _slopes(mean, state, noise, prior.inverse_variance, form, of_weights, of_kl)
+
+
+@fused
+def _slopes(
+    mean: Tensor, state: Tensor, noise: Tensor | None, inverse_variance: Tensor, form: StdForm,
+    of_weights: Tensor | None, of_kl: Tensor | None,
+) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
     slope, of_mean, of_state = form.slope(state), None, None
     if of_weights is not None:
         assert noise is not None
         of_mean = of_weights.sum(0)
         of_state = (of_weights * noise).sum(0) * slope
     if of_kl is not None:
-        scale = prior.inverse_variance * of_kl
+        scale = inverse_variance * of_kl
         of_kl_by_state = form.std(state) * scale * slope - form.log_slope(state) * of_kl
         of_mean = mean * scale if of_mean is None else torch.addcmul(of_mean, mean, scale)
         of_state = of_kl_by_state if of_state is None else of_state + of_kl_by_state
@@ -127,7 +148,7 @@ class _PointAndKL(torch.autograd.Function):
         ctx.save_for_backward(mean)
         ctx.prior = prior
         ctx.set_materialize_grads(False)
-        if takes(mean, prior.inverse_variance):
+        if takes(mean, prior.precision.values):
             return mean[None], mean.new_tensor(gaussian.half_squares(mean, prior.precision) + constant.item())
         return mean[None], 0.5 * torch.dot(mean * prior.inverse_variance, mean) + constant
 
@@ -138,7 +159,7 @@ class _PointAndKL(torch.autograd.Function):
         of_draw = None if of_weights is None else of_weights[0]
         if of_kl is None:
             return of_draw, None, None
-        if not torch.is_grad_enabled() and takes(mean, prior.inverse_variance, of_draw, of_kl):
+        if not torch.is_grad_enabled() and takes(mean, prior.precision.values, of_draw, of_kl):
             return gaussian.half_squares_slope(mean, prior.precision, of_draw, of_kl), None, None
         of_mean = mean * (prior.inverse_variance * of_kl)
         return of_mean if of_draw is None else of_mean + of_draw, None, None

@@ -6,6 +6,7 @@ from .evaluate import expected_nll, nll_of_draws, predict, predictive_nll
 from .evaluation import Evaluation, evaluate
 from .laws import TargetLaw
 from .predictions import ClassPrediction, Interval, Nats, RealPrediction
+from .running import draws_outputs
 
 __all__ = [
     "ClassPrediction",
@@ -16,6 +17,7 @@ __all__ = [
     "Nats",
     "RealPrediction",
     "TargetLaw",
+    "draws_outputs",
     "evaluate",
     "evaluation_mode",
     "expected_nll",

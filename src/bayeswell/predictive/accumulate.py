@@ -205,6 +205,12 @@ class PredictionAverage:
         self._likelihood, self._keeping = likelihood, keeping
         self.average: ClassAverage | RealAverage | None = None
 
+    def by_example(self, outputs: Tensor) -> bool:
+        """Unless what each draw says is kept, which may be looked at for several examples together."""
+        if isinstance(for_outputs(self._likelihood, outputs), ClassLikelihood):
+            return not self._keeping.samples
+        return not self._keeping.outputs(outputs)
+
     def add(self, outputs: Tensor) -> None:
         """Take in the outputs of one more draw."""
         if self.average is None:

@@ -25,6 +25,10 @@ class NLLSums:
         self.targets = targets
         self.sums: list[Tensor] = []
 
+    def by_example(self, outputs: Tensor) -> bool:
+        """A number of all examples under one network."""
+        return False
+
     def add(self, outputs: Tensor) -> None:
         """Take in the outputs of one more draw."""
         targets = self.targets.to(outputs.device)
@@ -43,6 +47,10 @@ class NLLRows:
         self.likelihood = likelihood
         self.targets = targets
         self.rows: list[Tensor] = []
+
+    def by_example(self, outputs: Tensor) -> bool:
+        """Rows belong to networks."""
+        return False
 
     def add(self, outputs: Tensor) -> None:
         """Take in the outputs of one more draw."""
@@ -68,6 +76,10 @@ class MixtureNLLs:
         self._log_sums: Tensor | None = None
         self._sums: Tensor | float = 0.0
         self.draws = 0
+
+    def by_example(self, outputs: Tensor) -> bool:
+        """Each is averaged by itself."""
+        return True
 
     def add(self, outputs: Tensor) -> None:
         """Take in the outputs of one more draw."""
@@ -109,6 +121,10 @@ class Together:
     def __init__(self, *parts: Accumulator) -> None:
         self.parts = parts
 
+    def by_example(self, outputs: Tensor) -> bool:
+        """If all ask for no more."""
+        return all(part.by_example(outputs) for part in self.parts)
+
     def add(self, outputs: Tensor) -> None:
         """Take in the outputs of one more draw."""
         for part in self.parts:
@@ -125,6 +141,10 @@ class KeptOutputs:
 
     def __init__(self) -> None:
         self.outputs: list[Tensor] = []
+
+    def by_example(self, outputs: Tensor) -> bool:
+        """Rows belong to networks."""
+        return False
 
     def add(self, outputs: Tensor) -> None:
         """Take in the outputs of one more draw."""

@@ -68,6 +68,13 @@ class ManyAtOnce(Protocol):
 class Accumulator(Protocol):
     """What is gathered over the draws for one batch."""
 
+    def by_example(self, outputs: Tensor) -> bool:
+        """Whether, of outputs like these, only the law of each example by itself is asked for.
+
+        Then it need not be the same network that says something of two of them.
+        """
+        ...
+
     def add(self, outputs: Tensor) -> None:
         """Take in the outputs of one more draw."""
         ...

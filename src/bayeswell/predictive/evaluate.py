@@ -2,33 +2,31 @@
 
 One draw is one network, evaluated on all inputs before the next is (or a few at once, where the model can run them
 together in less time). So the draws depend on the seed alone and not on the batch size. A few networks, and the outputs
-of a few, are held at a time: memory is bounded, however many draws there are.
+of a few, are held at a time: memory is bounded, however many draws there are. Linearised predictions that ask for each
+example by itself draw its outputs and not networks (``function_space``), with the same noise for all examples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, overload
 
 import torch
 from torch import Tensor
 
-from ..errors import AbsentError, DataError, NetworkError, SettingError, require_count
-from ..guards import together
+from ..errors import AbsentError, NetworkError, SettingError, require_count
 from ..likelihoods import LIKELIHOODS, ClassLikelihood, RealLikelihood
-from ..modes import evaluation_mode
-from ..outputs import Output, require_hook, require_tensor
+from ..outputs import Output, require_hook
 from ..random import make_generator
-from ..refusals import one_line, with_row
-from ..types import LINEARISED, MEAN, SAMPLED, Inputs, Likelihood
+from ..types import MEAN, SAMPLED, Inputs, Likelihood
 from .accumulate import Keeping, PredictionAverage, joined
 from .accumulate_nll import KeptOutputs, MixtureNLLs, NLLRows, NLLSums, Together
-from .contracts import Accumulator, Drawable, HasMean, Linearisable, ManyAtOnce
-from .inputs import Batch, Home, as_targets, cut_into_batches, home_of, with_targets
-from .linearised import LinearisedNetwork, choose_prediction
+from .contracts import Drawable
+from .inputs import Home, as_targets, cut_into_batches, home_of, with_targets
+from .linearised import choose_prediction
 from .predictions import ClassPrediction, RealPrediction
+from .running import run_draws
 
 
 @overload
@@ -116,7 +114,7 @@ def predict(
     batches = cut_into_batches(inputs, batch_size, home, model)
     keeping = Keeping(keep_samples, len(batches), draws, batches[-1].stop)
     averages = [PredictionAverage(part, keeping) for _ in batches]
-    _run_draws(model, batches, averages, draws, source, home, chosen)
+    run_draws(model, batches, averages, draws, source, home, chosen)
     return joined(averages)
 
 
@@ -178,7 +176,7 @@ def nll_of_draws(
     all_targets = as_targets(targets, examples)
     part = LIKELIHOODS.resolve(likelihood)
     sums = [NLLSums(part, all_targets[batch.start : batch.stop]) for batch in batches]
-    _run_draws(model, batches, sums, draws, source, home, chosen)
+    run_draws(model, batches, sums, draws, source, home, chosen)
     losses = torch.stack([torch.stack(batch.sums) for batch in sums]).sum(0).cpu() / examples
     if bool(losses.isnan().any()):
         number = int(losses.isnan().nonzero()[0])
@@ -207,7 +205,7 @@ def nll_matrix(
     source = _choose_generator(None, seed, home)
     # At the mean there is no draw to tell of.
     chosen = choose_prediction(model, None)
-    _run_draws(model, batches, rows, draws, source, home, SAMPLED if chosen == MEAN else chosen)
+    run_draws(model, batches, rows, draws, source, home, SAMPLED if chosen == MEAN else chosen)
     return torch.cat([torch.stack(batch.rows) for batch in rows], 1)
 
 
@@ -282,7 +280,7 @@ def predict_and_score(
         mixtures = [MixtureNLLs([part], all_targets[batch.start : batch.stop]) for batch in batches]
         averages = [PredictionAverage(part, keeping) for _ in batches] if predicts else []
         both = [Together(*pair) for pair in zip(averages, mixtures, strict=True)] if predicts else mixtures
-        _run_draws(model, batches, both, draws, _choose_generator(None, seed, home), home, chosen)
+        run_draws(model, batches, both, draws, _choose_generator(None, seed, home), home, chosen)
         losses = torch.cat([mixture.losses for mixture in mixtures], dim=1)[0].cpu()
         expected = torch.cat([mixture.expected for mixture in mixtures], dim=1)[0].cpu()
         _require_losses(losses)
@@ -312,7 +310,7 @@ def nlls_under(
     batches = cut_into_batches(inputs, batch_size, home, model)
     all_targets = as_targets(targets, batches[-1].stop)
     mixtures = [MixtureNLLs(likelihoods, all_targets[batch.start : batch.stop]) for batch in batches]
-    _run_draws(model, batches, mixtures, draws, generator, home, chosen)
+    run_draws(model, batches, mixtures, draws, generator, home, chosen)
     return torch.cat([mixture.losses for mixture in mixtures], dim=1).cpu()
 
 
@@ -329,99 +327,8 @@ def outputs_of_draws(
     home = home_of(model)
     batches = cut_into_batches(inputs, batch_size, home, model)
     kept = [KeptOutputs() for _ in batches]
-    _run_draws(model, batches, kept, draws, generator, home, choose_prediction(model, prediction))
+    run_draws(model, batches, kept, draws, generator, home, choose_prediction(model, prediction))
     return torch.cat([torch.stack(batch.outputs) for batch in kept], dim=1)
-
-
-def _run_draws(
-    model: Drawable,
-    batches: Sequence[Batch],
-    collectors: Sequence[Accumulator],
-    draws: int,
-    generator: torch.Generator | None,
-    home: Home,
-    prediction: str,
-) -> None:
-    """Draw by draw, batch by batch; each batch has a collector of its own.
-
-    A model may know that some draws only repeat others (a point, a small bank): those are left out.
-    """
-    linearised = prediction == LINEARISED
-    # The model's guard is held from the first draw to the last: other threads that predict with it wait.
-    with torch.no_grad(), evaluation_mode(model), one_line(batches[0].inputs):
-        if prediction == MEAN and isinstance(model, HasMean):
-            for weights in model.mean_networks():
-                _run_one_draw(model.call, weights, batches, collectors, home)
-            for collector in collectors:
-                collector.finish()
-            return
-        draws = getattr(model, "useful_draws", int)(draws)
-        call = LinearisedNetwork(model).call if linearised and isinstance(model, Linearisable) else model.call
-        networks = model.draws(draws, generator)
-        stack = None if linearised else _find_stack(model, batches, home)
-        # Groups of one size, or nearly so.
-        groups = draws if stack is None else -(-draws // stack.most_draws)
-        for group in range(groups):
-            # In a function of its own so that no draw (or group) is held here when the next is asked for.
-            if stack is None:
-                _run_one_draw(call, next(networks), batches, collectors, home)
-            else:
-                count = draws * (group + 1) // groups - draws * group // groups
-                _run_together(stack, list(islice(networks, count)), batches, collectors)
-        for collector in collectors:
-            collector.finish()
-
-
-def _find_stack(model: Drawable, batches: Sequence[Batch], home: Home) -> ManyAtOnce | None:
-    """A way to run several draws at once, if the model has one that takes these inputs."""
-    stack: ManyAtOnce | None = getattr(model, "stack", _no_stack)()
-    if stack is None or home.device.type != "cpu" or not all(stack.takes(batch.inputs) for batch in batches):
-        return None
-    return stack
-
-
-def _no_stack() -> None:
-    return None
-
-
-def _run_together(
-    stack: ManyAtOnce,
-    networks: Sequence[Mapping[str, Tensor]],
-    batches: Sequence[Batch],
-    collectors: Sequence[Accumulator],
-) -> None:
-    for batch, collector in zip(batches, collectors, strict=True):
-        with together():
-            for outputs in stack.outputs(networks, batch.inputs):
-                _take(collector, outputs, batch)
-
-
-def _run_one_draw(
-    call: Callable[[Mapping[str, Tensor], Inputs], Any],
-    weights: Mapping[str, Tensor],
-    batches: Sequence[Batch],
-    collectors: Sequence[Accumulator],
-    home: Home,
-) -> None:
-    for batch, collector in zip(batches, collectors, strict=True):
-        _take(collector, call(weights, batch.on(home.device)), batch)
-
-
-def _take(collector: Accumulator, outputs: Any, batch: Batch) -> None:
-    try:
-        collector.add(_require_outputs(outputs, batch.stop - batch.start))
-    except DataError as error:  # of targets, by their place in the batch
-        raise with_row(error, range(batch.start, batch.stop), "row {} of the data") from None
-
-
-def _require_outputs(found: Any, examples: int) -> Tensor:
-    outputs = require_tensor(found)
-    if outputs.dim() == 0 or outputs.shape[0] != examples:
-        raise NetworkError(
-            f"the network returned shape {tuple(outputs.shape)} for {examples} examples; "
-            "the first axis must count the examples"
-        )
-    return outputs
 
 
 def _hooked(model: Drawable, output: Output | None) -> Drawable:

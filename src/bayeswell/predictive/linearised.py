@@ -5,7 +5,8 @@
 (Immer et al. 2021, "Improving predictions of Bayesian neural nets via local linearization"). A Gaussian that was
 fitted to the curvature at one point (Gauss-Newton: the curvature of the linearised network) is the posterior of this
 model, not of the network itself: its draws leave the neighbourhood in which the network is as curved as there. For a
-Gaussian q = N(m, S) the outputs are N(f(x; m), J S J'). A draw costs one pass in forward mode, several plain ones.
+Gaussian q = N(m, S) the outputs are N(f(x; m), J S J'). Where J can be had layer by layer, ``function_space`` predicts
+with it; here is what works for every network: a pass in forward mode for each draw, which costs several plain ones.
 """
 
 from __future__ import annotations
@@ -58,11 +59,11 @@ class LinearisedNetwork:
     """Outputs of a drawn network, to first order around the posterior's mean."""
 
     def __init__(self, model: Linearisable) -> None:
-        _load_forward_mode()
         self.model, self.centre = model, {name: tensor.detach() for name, tensor in model.centre().items()}
 
     def call(self, weights: Mapping[str, Tensor], inputs: Inputs) -> Tensor:
         """f(x; m) + J(x) (w - m); what is drawn besides weights (dropout masks) is used as it is."""
+        _load_forward_mode()
         others = {name: tensor for name, tensor in weights.items() if name not in self.centre}
         away = {name: weights[name] - tensor for name, tensor in self.centre.items()}
 

@@ -23,7 +23,7 @@ from ..nested import map_tensors
 from ..post_hoc import LaplaceApproximation
 from ..post_hoc.evidence import ALL, BY_LAYER, MARGINAL_LIKELIHOOD, OF_THE_MODEL, at_an_end, highest, same_factor
 from ..post_hoc.laplace import Curvature
-from ..predictive import predictive_nll
+from ..predictive import draws_outputs, predictive_nll
 from ..priors import FlatPrior, Normal, PriorChoice
 from ..random import derive_seed, make_generator
 from ..training import Batches, as_batches
@@ -34,8 +34,11 @@ from .result import PostHoc
 
 HELD_OUT = "held_out"
 CHOICES = (MARGINAL_LIKELIHOOD, BY_LAYER, HELD_OUT, OF_THE_MODEL)
-_POINTS, _TOLERANCE, _DRAWS = 9, 0.2, 20
-"""Of the search on held-out data: three quarters of a decade, then a fifth of the factor; so many draws each."""
+_POINTS, _TOLERANCE = 9, 0.2
+"""Of the search on held-out data: three quarters of a decade, then a fifth of the factor."""
+_NETWORKS, _OUTPUTS = 20, 200
+"""Draws there, of networks or of outputs. -log of an average over D draws is too large by Var / 2D, which asks for
+narrower priors than the data do; so more are taken where they cost little."""
 
 
 def laplace(
@@ -160,10 +163,18 @@ def _placed(model: BayesianModule, batches: Batches, order: int) -> Iterator[tup
 def _best_on(held_out: Batches, model: BayesianModule, likelihood: Any, curvature: Curvature, seed: int) -> float:
     """The factor under which held-out data are predicted best, with the same noise for every factor."""
 
+    def tried_with(factor: float) -> BayesianModule:
+        return model.with_posterior(*curvature.posterior(same_factor(factor)))
+
+    first, _ = next(iter(_placed(model, held_out, 0)))
+    given: dict[str, Any] = {
+        "draws": _OUTPUTS if draws_outputs(tried_with(1.0), first, _OUTPUTS) else _NETWORKS,
+        "seed": seed,
+    }
+
     def log_likelihood(factor: float) -> float:
-        tried = model.with_posterior(*curvature.posterior(same_factor(factor)))
-        given = {"draws": _DRAWS, "seed": seed}
-        found = (predictive_nll(tried, x, y, likelihood, **given) for x, y in _placed(model, held_out, 0))  # type: ignore[arg-type]
+        tried = tried_with(factor)
+        found = (predictive_nll(tried, x, y, likelihood, **given) for x, y in _placed(model, held_out, 0))
         return -sum(float(losses.double().sum()) for losses in found)
 
     return highest(log_likelihood, _POINTS, _TOLERANCE)

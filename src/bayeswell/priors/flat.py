@@ -40,11 +40,10 @@ class FlatPrior(nn.Module):
     """Independent prior densities for every weight, one choice a site.
 
     Sites of one kind that lie side by side form a run; a network with one prior is a single run, so all
-    work is on whole vectors. Where all of it is Gaussian, ``inverse_variance`` (1/s^2, a scalar or (P,)), the same by
-    site, and ``log_std_sum`` (sum of log s) hold all that the KL of a factorised posterior needs.
+    work is on whole vectors. Where all of it is Gaussian, ``inverse_variance_by_site`` (1/s^2) and ``log_std_sum`` (sum
+    of log s) hold all that the KL of a factorised posterior needs.
     """
 
-    inverse_variance: Tensor | None
     inverse_variance_by_site: Tensor | None
     log_std_sum: Tensor | None
     centre: Tensor | None
@@ -61,12 +60,19 @@ class FlatPrior(nn.Module):
             run = _Run(choices, Layout(sites), start, like)
             self.runs.append(run)
             start = run.stop
-        self.register_buffer("inverse_variance", None, persistent=False)
         self.register_buffer("inverse_variance_by_site", None, persistent=False)
         self.register_buffer("log_std_sum", None, persistent=False)
         self.register_buffer("centre", self._find_centre(like))
         self._derive()
         self.register_load_state_dict_post_hook(_derive_again)
+
+    @property
+    def inverse_variance(self) -> Tensor | None:
+        """1/s^2 of a Gaussian prior: a scalar where all sites agree, else (P,), made when asked for and not kept."""
+        by_site = self.inverse_variance_by_site
+        if by_site is None:
+            return None
+        return by_site[0] if self._agree else self.layout.spread(by_site)
 
     def _find_centre(self, network: Tensor) -> Tensor | None:
         """(P,): the network's weights where a prior is centred on them, zero elsewhere; None if all are at zero."""
@@ -82,15 +88,16 @@ class FlatPrior(nn.Module):
         if any(part.density is not GaussianDensity for part in self.parts):
             return
         (run,) = self._each_run()
-        (std,) = run.parameters_of_density()
+        by_site = run.columns[0]
         # float64, as the sum runs over millions of weights.
-        self.inverse_variance = std.double().square().reciprocal().to(std.dtype)
-        self.inverse_variance_by_site = run.columns[0].double().square().reciprocal().to(std.dtype)
-        self.log_std_sum = std.double().log().expand(self.layout.size).sum().to(std.dtype)
+        std, counts = by_site.double(), torch.tensor(self.layout.sizes, dtype=torch.float64, device=by_site.device)
+        self.inverse_variance_by_site = std.square().reciprocal().to(by_site.dtype)
+        self.log_std_sum = (counts * std.log()).sum().to(by_site.dtype)
+        self._agree = bool((by_site == by_site[0]).all())
 
     def set_scale(self, scale: float | Mapping[str, float]) -> None:
         """Make every std ``scale`` times that of the parts, one number or one by site; only a Gaussian prior can."""
-        if self.inverse_variance is None:
+        if self.inverse_variance_by_site is None:
             return
         for run in self._each_run():
             sites = run.layout.sites

@@ -41,8 +41,11 @@ class Dynamics:
 
 class FittedChain(Sampler):
     """State of each parameter: ``velocity``, ``scale`` (G), ``spread`` (the variance of its gradient over batches) and
-    ``home``, where the descent ended.
+    ``home``, where the descent ended. A step that would diverge is undone at once (``FittedSampler.retreat``), so that
+    the numbers of every step are read, also those of an accelerator.
     """
+
+    may_look_later = False
 
     def __init__(
         self, name: str, params: ParamsT, settings: dict[str, Any], plan: Plan, dynamics: Dynamics,

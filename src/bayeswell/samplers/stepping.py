@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
+from ..eager import Eager
 from ..errors import DivergenceError, FileError, SettingError, require_count, require_positive
-from ..finite import all_finite, first_not_finite
+from ..finite import Answer, all_finite, finite_flag, first_not_finite, looks_at_once
 from ..native import magnitude, takes
 from ..random import LEAST_COUNTED, draw_key, standard_normal
 from ..types import Stepper
@@ -61,16 +62,28 @@ class Proposal:
     direct: list[tuple[Tensor, int | None]]
 
 
-class Sampler(Optimizer):
+@dataclass(frozen=True)
+class Doubt:
+    """A step of an accelerator that nobody has looked at yet: its number, and what the CPU held before it."""
+
+    finite: Answer
+    step: int
+    generator: Tensor
+    counters: list[tuple[Tensor, dict[str, Any]]]
+
+
+class Sampler(Eager, Optimizer):
     """A ``torch.optim.Optimizer`` whose steps are a Markov chain; the gradients are those of -log joint / N.
 
     A step is computed beside the parameters, looked at, and only then taken: one that would leave a NaN or inf
     in a parameter or in the state raises ``DivergenceError`` and changes nothing, the generator included. Of long
     float32 vectors on a CPU the magnitudes are looked at instead; where these leave no doubt, compiled code takes the
-    step in place.
+    step in place. On an accelerator the device itself leaves out such a step, and the next one raises (``settle``).
     """
 
     name: str
+    may_look_later: ClassVar[bool] = True
+    """Whether a step of an accelerator may be found to have diverged one step later: nothing else depends on it."""
 
     def __init__(self, params: ParamsT, settings: dict[str, Any], rate: StepRate, generator: torch.Generator) -> None:
         if not isinstance(generator, torch.Generator):
@@ -79,6 +92,9 @@ class Sampler(Optimizer):
         self.generator = generator
         self.steps = 0
         """Steps taken so far."""
+        self._doubt: Doubt | None = None
+        self.found_inf: Tensor | None = None
+        """1 on the device of the parameters if the next step is to be left out, as torch's fused optimizers have it."""
         super().__init__(params, {**settings, "noise": True})
 
     @abstractmethod
@@ -116,9 +132,16 @@ class Sampler(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self.settle()
         before = self.generator.get_state()
         proposals = [self._proposal(*pair) for pair in zip(self.param_groups, self.learning_rates(), strict=True)]
-        if not all_finite(tensor for made in proposals for tensor in _tensors(made)):
+        far = [tensor for made in proposals for tensor in _tensors(made) if not looks_at_once(tensor.device)]
+        if far and self.may_look_later:
+            finite = finite_flag(far)
+            if self.found_inf is not None:
+                finite = finite & (self.found_inf == 0)
+            proposals = self._kept_back(proposals, finite, before)
+        elif not all_finite(tensor for made in proposals for tensor in _tensors(made)):
             self.generator.set_state(before)
             raise DivergenceError(self._diagnosis(proposals))
         for made in proposals:
@@ -135,6 +158,37 @@ class Sampler(Optimizer):
         self.steps += 1
         return loss
 
+    def settle(self) -> None:
+        """Look at the last step of an accelerator: ``DivergenceError`` if it was not taken, and all as before it."""
+        doubt, self._doubt = self._doubt, None
+        if doubt is not None and not doubt.finite.read():
+            self.generator.set_state(doubt.generator)
+            self.steps = doubt.step
+            for param, before in doubt.counters:
+                self.state[param].update(before)
+            raise DivergenceError(
+                f"{self.name}: step {doubt.step} would make a parameter or its state NaN or inf; nothing was changed; "
+                f"lower lr (now {max(self.learning_rates()):g})"
+            )
+
+    def _kept_back(self, proposals: list[Proposal], finite: Tensor, generator: Tensor) -> list[Proposal]:
+        """What the step comes to if all of it is finite, else what was there; which of the two is seen later."""
+        counters: list[tuple[Tensor, dict[str, Any]]] = []
+        kept = []
+        for made in proposals:
+            values = [torch.where(finite, new, old) for new, old in zip(made.values, made.params, strict=True)]
+            state: dict[str, list[Tensor]] = {}
+            for key, tensors in made.state.items():
+                state[key] = []
+                for param, new in zip(made.params, tensors, strict=True):
+                    old = self.state.get(param, {}).get(key, torch.zeros_like(new))
+                    if looks_at_once(new.device):  # how many gradients were averaged, counted on the CPU
+                        counters.append((param, {key: old}))
+                    state[key].append(new if looks_at_once(new.device) else torch.where(finite, new, old))
+            kept.append(dataclasses.replace(made, values=values, state=state))
+        self._doubt = Doubt(Answer(finite), self.steps, generator, counters)
+        return kept
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As every optimizer's, after a look at the group's settings."""
         super().add_param_group(param_group)
@@ -147,6 +201,7 @@ class Sampler(Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """As every optimizer's, with ``step`` (int) and ``generator`` (its state, a uint8 tensor)."""
+        self.settle()
         return {**super().state_dict(), "step": self.steps, "generator": self.generator.get_state()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -155,12 +210,13 @@ class Sampler(Optimizer):
             if key not in state_dict:
                 raise FileError(f"{self.name}: the state to load has no '{key}'; it is not that of a sampler")
         super().load_state_dict(dict(state_dict))
-        self.steps = int(state_dict["step"])
+        self.steps, self._doubt = int(state_dict["step"]), None
         self.generator.set_state(state_dict["generator"].cpu())
 
     def __getstate__(self) -> dict[str, Any]:
+        self.settle()
         own = {key: self.__dict__[key] for key in ("rate", "generator", "steps")}
-        return {**super().__getstate__(), **own}
+        return {**super().__getstate__(), **own, "_doubt": None, "found_inf": None}
 
     def _check_group(self, group: dict[str, Any]) -> None:
         require_positive(self.name, "lr", group["lr"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,17 @@ from ..plain import plain
 
 @dataclass(frozen=True)
 class Cell:
-    """``label`` as the file has it, ``at`` the point of the grid by dotted path, ``home`` the folder of the file."""
+    """``label`` as the file has it, ``at`` the point of the grid by dotted path, ``home`` the folder of the file.
+
+    ``measures`` is what the study asks of a finished run besides its scores.
+    """
 
     label: str
     at: Mapping[str, Any]
     experiment: Experiment
     home: Path
     about: str = ""
+    measures: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -38,8 +42,8 @@ class Cell:
 
     @property
     def settings_hash(self) -> str:
-        """Of what was said."""
-        return _hash(self.settings)
+        """Of what was said, and what is to be measured."""
+        return _hash({**self.settings, "measure": dict(self.measures)} if self.measures else self.settings)
 
     @property
     def parts_hash(self) -> str:
@@ -49,7 +53,8 @@ class Cell:
     @property
     def folder(self) -> str:
         """The name of its runs' folders, but for the seed: other settings or other defaults have another one."""
-        return f"{slug(self.label)[:60]}-{_hash([self.settings_hash, self.parts_hash])[:10]}"
+        # What is measured afterwards changes nothing in the run.
+        return f"{slug(self.label)[:60]}-{_hash([_hash(self.settings), self.parts_hash])[:10]}"
 
 
 def last_name(path: str) -> str:

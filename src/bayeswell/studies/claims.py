@@ -5,16 +5,18 @@
     text = "2-tied loses no NLL against mean-field"
     where = "Figure 6, page 8"
     better = "k-tied-2"            # the rule: d = gain of this cell over that one, in pairs over seeds,
-    than = "mean-field"            # holds if d >= by_at_least_errors x its standard error
+    than = "mean-field"            # holds if d is at least two standard errors above -not_worse_by
     score = "nll"
-    by_at_least_errors = -2
+    not_worse_by = 0.01
 
 The rules, of which a claim has one:
 
 ==================  ================================================================================================
 ``better, than``    d >= z se, z = ``by_at_least_errors`` (2 unless said). With ``effect`` (else the difference of the
-                    paper's printed numbers, if there are any) a claim that fails is "not testable" as long as d + |z|
+                    paper's printed numbers, if there are any) a claim that fails is "not testable" as long as d + z
                     se still reaches the effect: the runs could not have seen it. ``than_score`` compares two scores.
+                    ``not_worse_by`` m claims no loss: d - z se >= -m; it fails if d + z se < -m, and is not told
+                    between, so that noise never makes it true
 ``same, within``    the difference of two cells lies inside +-within, with z standard errors to spare
 ``value, between``  a cell's score lies inside an interval, with z standard errors to spare (``exact``: none needed)
 ``ratio, to``       the same of the ratio of two cells' scores
@@ -45,8 +47,8 @@ _RULES = {
     "better": ("than", "score"), "same": ("score", "within"), "value": ("score", "between"),
     "ratio": ("to", "score", "between"), "trend": ("along", "score", "of"), "not_testable": (),
 }  # fmt: skip
-_OPTIONAL = ("by_at_least_errors", "effect", "than_score", "at", "than_at", "higher", "exact", "control_of", "means",
-             "scales", "where", "why")  # fmt: skip
+_OPTIONAL = ("by_at_least_errors", "not_worse_by", "effect", "than_score", "at", "than_at", "higher", "exact",
+             "control_of", "means", "scales", "where", "why")  # fmt: skip
 _USUAL_ERRORS = 2.0
 
 
@@ -71,9 +73,13 @@ class Claim:
     def in_words(self) -> str:
         """The rule as a sentence."""
         s, score = self.settings, self.settings.get("score", "")
-        within = f"with {abs(self.errors):g} standard errors to spare"
+        within = f"with {self.errors:g} standard errors to spare"
         if self.rule == "better":
             other = f" than its {s['than_score']}" if "than_score" in s else ""
+            if "not_worse_by" in s:
+                return (
+                    f"{s['better']} worse than {s['than']} in {score}{other} by at most {s['not_worse_by']:g}, {within}"
+                )
             return f"{s['better']} better than {s['than']} in {score}{other} by >= {self.errors:g} standard errors"
         if self.rule == "same":
             return f"{' and '.join(s['same'])} differ in {score} by at most {s['within']:g}, {within}"
@@ -124,6 +130,7 @@ def read_claims(file: str, tables: Sequence[Mapping[str, Any]], cells: Mapping[s
         for label in _labels(rule, table):
             if label not in cells:
                 raise SettingError(f"{file}: claim '{name}': no cell '{label}'; {nearest(str(label), cells)}")
+        _require_margins(file, name, rule, table)
         if rule == "trend" and table["trend"] not in ("rises", "falls"):
             raise SettingError(f"{file}: claim '{name}': trend = {table['trend']!r}; rises or falls")
         extra = ("name", "text", "where", "control_of", "means")
@@ -139,6 +146,18 @@ def read_claims(file: str, tables: Sequence[Mapping[str, Any]], cells: Mapping[s
                 f"{nearest(claim.control_of, names)}"
             )
     return tuple(claims)
+
+
+def _require_margins(file: str, name: str, rule: str, table: Mapping[str, Any]) -> None:
+    if "not_worse_by" in table and rule != "better":
+        raise SettingError(f"{file}: claim '{name}': 'not_worse_by' belongs to the rule 'better'")
+    for key in ("by_at_least_errors", "not_worse_by"):
+        value = table.get(key, 1)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            said = "; with fewer than 0 errors noise would make it true: 'not_worse_by' says what no loss is"
+            raise SettingError(
+                f"{file}: claim '{name}': {key} = {value!r}; it must be above 0{said if key != 'not_worse_by' else ''}"
+            )
 
 
 def _labels(rule: str, table: Mapping[str, Any]) -> list[Any]:
@@ -166,7 +185,7 @@ def judge(claim: Claim, scale: str, judges: bool, values: Values, points: Points
     if claim.rule in ("better", "trend"):
         return _one_sided(claim, found, shown)
     low, high = (-s["within"], s["within"]) if claim.rule == "same" else s["between"]
-    margin = abs(claim.errors) * found.error
+    margin = claim.errors * found.error
     if low <= found.value - margin and found.value + margin <= high:
         return _verdict(HOLDS, found, shown)
     if found.value + margin < low or found.value - margin > high:
@@ -176,13 +195,21 @@ def judge(claim: Claim, scale: str, judges: bool, values: Values, points: Points
 
 def _one_sided(claim: Claim, found: Estimate, shown: float | None) -> Verdict:
     assert found.error is not None
-    if found.value >= claim.errors * found.error:
+    spare = claim.errors * found.error
+    if "not_worse_by" in claim.settings:
+        margin = claim.settings["not_worse_by"]
+        if found.value - spare >= -margin:
+            return _verdict(HOLDS, found, shown)
+        if found.value + spare < -margin:
+            return _verdict(FAILS, found, shown)
+        return _verdict(UNTESTED, found, shown, f"; not told from a loss of {margin:g}: more seeds")
+    if found.value >= spare:
         return _verdict(HOLDS, found, shown)
     effect = claim.settings.get("effect", shown if claim.rule == "better" else None)
-    reach = found.value + abs(claim.errors) * found.error
+    reach = found.value + spare
     if effect is not None and effect > 0 and reach >= effect:
         return _verdict(UNTESTED, found, shown, f"; an effect of {effect:.3g} could not have been seen: more seeds")
-    opposite = found.value < -abs(claim.errors) * found.error
+    opposite = found.value < -spare
     return _verdict(FAILS, found, shown, "; the opposite" if opposite else "; no such difference told")
 
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,14 @@ from ..experiments.network_code import is_code
 from ..experiments.schema import SETTINGS
 from .cells import Cell
 from .claims import Claim, read_claims
+from .measures import read_measures
+from .points import grid_points, random_points
 
 SCALES = ("smoke", "cpu", "paper")
 """The sizes that a study may be run at: to see that it runs, on a processor, as in the paper."""
-_KEYS = ("title", "paper", "about", "seeds", "scores", "run", "cells", "grid", "choose", "scales", "printed", "claims",
-         "plots")  # fmt: skip
-_SCALE_KEYS = ("about", "seeds", "run", "each", "grid", "cells")
+_KEYS = ("title", "paper", "about", "seeds", "scores", "run", "cells", "grid", "points", "choose", "measure",
+         "scales", "printed", "claims", "plots")  # fmt: skip
+_SCALE_KEYS = ("about", "seeds", "run", "each", "grid", "cells", "measure", "points")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,59}")
 _PATHS = ("path", "test_path")
 
@@ -101,7 +102,7 @@ def read_study(path: str | os.PathLike[str]) -> Study:
     for key in ("title", "paper", "cells", "scales", "scores"):
         if not record.get(key):
             raise SettingError(f"{file}: '{key}' is missing")
-    for key in ("run", "cells", "grid", "scales", "choose"):
+    for key in ("run", "cells", "grid", "measure", "scales", "choose"):
         if not isinstance(record.get(key, {}), Mapping):
             raise SettingError(f"{file}: {key} = {record[key]!r:.60}; it must be a table")
     for label in record["cells"]:
@@ -145,27 +146,30 @@ def _scale(file: Path, name: str, record: Mapping[str, Any], table: Mapping[str,
     seeds = table.get("seeds", record.get("seeds", 1))
     if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
         raise SettingError(f"{file}: scales.{name}: seeds = {seeds!r}; how many, a whole number of at least 1")
-    cells = []
-    for label in labels:
-        own = dict(record["cells"][label])
-        about, grid = own.pop("about", ""), own.pop("grid", record.get("grid", {}))
-        grid = table.get("grid", {}) if grid and "grid" in table else grid
-        settings = merged(record.get("run", {}), own)
-        for more in (table.get("run", {}), table.get("each", {}).get(label, {})):
-            settings = merged(settings, more)
-        cells += [_cell(file, label, at, settings, about) for at in _points(file, grid)]
+    cells = [cell for label in labels for cell in _cells(file, label, record, table)]
     return Scale(name, tuple(range(seeds)), tuple(cells), table.get("about", "").strip())
 
 
-def _points(file: Path, grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Every point of a grid; one point without settings if there is no grid."""
-    for path, values in grid.items():
-        if not isinstance(values, list) or not values:
-            raise SettingError(f"{file}: grid: {path} = {values!r:.60}; it must be a list of values")
-    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+def _cells(file: Path, label: str, record: Mapping[str, Any], table: Mapping[str, Any]) -> list[Cell]:
+    """One way to train, at every point of its grid and of what is drawn at random."""
+    own = dict(record["cells"][label])
+    about, grid, spreads = own.pop("about", ""), own.pop("grid", record.get("grid", {})), own.pop("random", {})
+    measures: dict[str, Any] = {}
+    for wanted in (record.get("measure", {}), table.get("measure", {}), own.pop("measure", {})):
+        measures |= read_measures(str(file), wanted)
+    points = grid_points(str(file), table.get("grid", {}) if grid and "grid" in table else grid)
+    if spreads:
+        drawn = random_points(str(file), label, spreads, table.get("points", record.get("points", 1)))
+        points = [{**point, **more} for point in points for more in drawn]
+    settings = merged(record.get("run", {}), own)
+    for more in (table.get("run", {}), table.get("each", {}).get(label, {})):
+        settings = merged(settings, more)
+    return [_cell(file, label, at, settings, about, measures) for at in points]
 
 
-def _cell(file: Path, label: str, at: Mapping[str, Any], settings: Mapping[str, Any], about: str) -> Cell:
+def _cell(
+    file: Path, label: str, at: Mapping[str, Any], settings: Mapping[str, Any], about: str, measures: Mapping[str, Any]
+) -> Cell:
     record = dict(settings)
     for path, value in at.items():
         record = merged(record, nested(path, value))
@@ -183,4 +187,4 @@ def _cell(file: Path, label: str, at: Mapping[str, Any], settings: Mapping[str, 
         experiment = Experiment.from_json(record)
     except SettingError as error:
         raise SettingError(f"{file}: cell '{label}': {error}") from error
-    return Cell(label, dict(at), experiment, file.parent.resolve(), about)
+    return Cell(label, dict(at), experiment, file.parent.resolve(), about, measures)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import operator
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +16,8 @@ from .claims import Claim, Verdict, judge
 from .definition import Scale, Study
 from .results import Line, lines_of
 from .statistics import chosen, over_seeds, values_of
+
+_SHARE = re.compile(r"share\((?P<score>[\w.]+)\s*(?P<sign>[<>])\s*(?P<limit>[-+.\deE]+)\)")
 
 
 @dataclass(frozen=True)
@@ -38,9 +43,24 @@ class Findings:
         return chosen(self.lines, self.scale.name, cells, self.study.choose)
 
     def values(self, label: str, at: Mapping[str, Any], score: str) -> dict[int, float]:
-        """A score by seed."""
+        """A score by seed. ``share(accuracy > 0.15)`` is the share of the cell's points of which that is true."""
+        counted = _SHARE.fullmatch(score)
+        if counted is not None:
+            return self._shares(label, counted["score"], counted["sign"], float(counted["limit"]))
         cell = self.cell(label, at)
         return {} if cell is None else values_of(self.lines, self.scale.name, cell, score)
+
+    def _shares(self, label: str, score: str, sign: str, limit: float) -> dict[int, float]:
+        """Over all points of a cell, seed by seed, where all of them were run; a run that failed is not above it."""
+        cells = [cell for cell in self.scale.cells if cell.label == label]
+        found = [self._with_failures(cell, score) for cell in cells]
+        seeds = set.intersection(*(set(one) for one in found)) if found else set()
+        beyond = operator.gt if sign == ">" else operator.lt
+        return {seed: sum(beyond(one[seed], limit) for one in found) / len(found) for seed in sorted(seeds)}
+
+    def _with_failures(self, cell: Cell, score: str) -> dict[int, float]:
+        failed = {line.seed: math.nan for line in self.failures if line.settings_hash == cell.settings_hash}
+        return {**failed, **values_of(self.lines, self.scale.name, cell, score)}
 
     def points(self, label: str, along: str, score: str) -> list[dict[int, float]]:
         """A score by seed at each value of a setting, in the order of the file."""

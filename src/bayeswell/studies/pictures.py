@@ -15,14 +15,16 @@ from ..persistence import write_whole
 from ..plots import THEMES, figure_to_svg
 from .cells import last_name
 from .findings import Findings
-from .results import EPOCH, lines_of
+from .landscapes import landscape
+from .results import STEP, lines_of, places_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _SIZE = (4.2, 3.6)
 _TITLE, _COLUMNS = 40, 3
-_KEYS = ("score", "against", "curve", "log", "title", "cells")
+_KEYS = ("score", "against", "curve", "landscape", "log", "clip", "curvature", "title",
+         "cells")  # fmt: skip
 
 
 def draw(folder: Path, found: Findings) -> list[tuple[str, Path]]:
@@ -45,6 +47,8 @@ def draw(folder: Path, found: Findings) -> list[tuple[str, Path]]:
 def _picture(plot: Mapping[str, Any], found: Findings, title: str) -> str | None:
     with needs_extra("lab", "a plot"):
         from matplotlib.figure import Figure
+    if "landscape" in plot:
+        return landscape(plot, found, title)
     theme = THEMES["light"]
     figure = Figure(figsize=_SIZE, layout="constrained")
     axes = figure.add_subplot()
@@ -112,7 +116,7 @@ def _along(axes: Axes, plot: Mapping[str, Any], found: Findings, style: Callable
         runs = [one[curve] for one in kept]
         length = min(map(len, runs))
         means = [estimate_over_seeds([run[place] for run in runs]) for place in range(length)]
-        places = kept[0]["average.epoch" if curve.startswith("average.") else EPOCH][:length]
+        places = kept[0][places_of(curve)][:length]
         dots: dict[str, Any] = {"marker": "o", "markersize": 4} if length == 1 else {}
         axes.plot(places, [mean.value for mean in means], label=label, **style(drawn), **dots)
         low, high = ([mean.value + sign * (mean.error or 0.0) for mean in means] for sign in (-1, 1))
@@ -120,7 +124,7 @@ def _along(axes: Axes, plot: Mapping[str, Any], found: Findings, style: Callable
         drawn += 1
     if plot.get("log") and drawn and all(math.isfinite(value) for value in axes.get_ylim()):
         axes.set_yscale("log")
-    axes.set_xlabel("epoch")
+    axes.set_xlabel("step" if places_of(wanted[0]) == STEP else "epoch")
     axes.set_ylabel(wanted[0] if len(wanted) == 1 else last_name(wanted[0]))
     return drawn
 

@@ -19,12 +19,17 @@ from ..experiments.paths import epochs_of
 from ..experiments.run_records import averages_of
 from ..version import __version__
 from .cells import Cell
+from .measures import measured
 
 _FORMAT = 1
 _POINTS = 60
 """Of a longer curve so many points are kept."""
 EPOCH = "epoch"
 """The curve of the numbers of the epochs that were kept."""
+STEP = "snr.step"
+"""The curve of the steps at which the signal-to-noise of gradients was taken."""
+_AVERAGE_EPOCH = "average.epoch"
+_PLACES = (EPOCH, _AVERAGE_EPOCH, STEP)
 _CURVES = ("nll", "kl", "total", "accuracy", "rmse", "std_ratio")
 
 
@@ -52,16 +57,20 @@ class Line:
 
 
 def line_of(scale: str, cell: Cell, seed: int, place: Path, result: Mapping[str, Any] | None, error: str = "") -> Line:
-    """The line of a run that ended."""
+    """The line of a run that ended, with what the study measures of it."""
     scores = {} if result is None else scores_of_result(result)
     curves = {} if result is None else _curves(place)
     averages = [] if result is None else averages_of(place)
     if averages:  # of the averaged model, from its first snapshot on; with `diagnose`
         names = [name for name in averages[0] if name not in ("epoch", "step")]
         curves |= {f"average.{name}": [one[name] for one in averages] for name in names}
-        curves["average.epoch"] = [one["epoch"] + 1 for one in averages]
+        curves[_AVERAGE_EPOCH] = [one["epoch"] + 1 for one in averages]
+    if result is not None:
+        more, more_curves = measured(cell.measures, cell.experiment.changed({"seed": seed}), place)
+        scores |= more
+        curves |= more_curves
     for name, values in curves.items():
-        if values and not name.endswith(EPOCH):
+        if values and name not in _PLACES:
             ends = {"first": values[0], "half": values[(len(values) - 1) // 2], "last": values[-1]}
             scores |= {f"{name}.{end}": value for end, value in ends.items()}
     seconds = 0.0 if result is None else result["time"]["train_seconds"] + result["time"]["evaluate_seconds"]
@@ -70,6 +79,11 @@ def line_of(scale: str, cell: Cell, seed: int, place: Path, result: Mapping[str,
         {name: _thinned(values) for name, values in curves.items()}, error, round(seconds, 3), _commit(cell.home),
         _versions(), cell.settings,
     )  # fmt: skip
+
+
+def places_of(curve: str) -> str:
+    """The curve that says where along training the points of another one lie."""
+    return STEP if curve.startswith("snr") else _AVERAGE_EPOCH if curve.startswith("average.") else EPOCH
 
 
 def scores_of_result(result: Mapping[str, Any]) -> dict[str, float]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import BayeswellWarning
+from ..errors import BayeswellError, BayeswellWarning
 from ..experiments.comparing import Told, train_all
 from ..experiments.dry_run import dry_run
 from ..experiments.paths import place_in
@@ -77,7 +77,11 @@ def run_study(
 
         def ended(task: Task, outcome: Outcome) -> None:
             job = by_place[task.place]
-            append_line(path, line_of(scale_name, job.cell, job.seed, task.place, outcome.result, outcome.error))
+            try:
+                line = line_of(scale_name, job.cell, job.seed, task.place, outcome.result, outcome.error)
+            except BayeswellError as error:  # trained, but not to be measured as the study asks
+                line = line_of(scale_name, job.cell, job.seed, task.place, None, str(error))
+            append_line(path, line)
 
         (out / study.name / scale_name).mkdir(parents=True, exist_ok=True)
         with warnings.catch_warnings():

@@ -80,13 +80,18 @@ def read_definition(folder: Path) -> Definition:
     path = folder / DEFINITION
     if not path.is_file():
         raise FileError(f"{str(folder)!r} holds no sweep: it has no {DEFINITION}")
-    record = read_document(path)
-    if record.pop("format", None) != _FORMAT:
-        raise FileError(f"{str(path)!r} is not the record of a sweep")
+    return definition_of(read_document(path), repr(str(path)))
+
+
+def definition_of(record: Mapping[str, Any], source: str = "the database") -> Definition:
+    """The inverse of ``record``."""
+    fields = dict(record)
+    if fields.pop("format", None) != _FORMAT:
+        raise FileError(f"{source} is not the record of a sweep")
     try:
-        return Definition(**record)
+        return Definition(**fields)
     except (TypeError, ValueError) as error:
-        raise FileError(f"{str(path)!r} cannot be used: {error}") from error
+        raise FileError(f"{source} cannot be used: {error}") from error
 
 
 def establish(definition: Definition, folder: Path) -> Definition:
@@ -124,8 +129,13 @@ def storage_url(definition: Definition, folder: Path) -> str:
         if "?" in path:
             raise SettingError(f"{path!r}: an address of a database cannot hold '?'; choose another folder")
         return f"sqlite:///{path}"
-    _require_environment(definition.storage)
-    return os.path.expandvars(definition.storage)
+    return fill_in(definition.storage)
+
+
+def fill_in(storage: str) -> str:
+    """An address with names of the environment filled in."""
+    _require_environment(storage)
+    return os.path.expandvars(storage)
 
 
 def check_storage(storage: str | None) -> str | None:

@@ -1,13 +1,18 @@
-"""The book of a sweep: which trial is whose, and what came out. It is an Optuna study and two kinds of lock.
+"""The book of a sweep: which trial is whose, and what came out. It is an Optuna study and two locks.
 
 A trial of the sweep is one trial of the study, from its first beginning to its end, whoever works on it: a trial whose
 worker died is taken over under its own number, in its own folder, with the settings it had. So there are never more
 trials than were asked for, and each ends once.
 
-- Every change to the study is made under the folder's lock (``.sweep.lock``). Two workers can therefore not take the
-  same trial, nor begin one too many, and SQLite never sees two writers.
-- A worker holds the lease of its trial (``.leases/NNNN``) as long as it works on it. A running trial whose lease is
-  free has no worker: the system frees the lease when a process ends, however it ends (see ``locks``).
+- Every change to the study is made under the lock of the book. Two workers can therefore not take the same trial, nor
+  begin one too many, and SQLite never sees two writers.
+- A worker holds the lease of its trial as long as it works on it. A running trial whose lease is free has no worker:
+  it is freed when a process ends, however it ends.
+
+Where the locks are, in the folder or in the database, ``leases`` says. A worker whose connection to the database was
+cut takes its leases again with the next one, where they are free. If its trial was taken over meanwhile, it finds it
+ended, or ends it first: the book records one end, under its lock. In a folder that both see nobody takes it over: a run
+whose own folder is locked is being worked on.
 
 Optuna's own heartbeat would be a clock instead: seconds until a death is noticed, a write to the database by every
 worker in every interval, and a worker that was only stopped for a while would find its folder taken by another.
@@ -18,17 +23,20 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import socket
+import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import FileError
 from ..extras import needs_extra
-from ..persistence.locks import Lease, locked, try_lock
-from .definition import LEASES, LOCK, TRIALS, Definition, storage_url
+from ..training.run_folder import is_in_use
+from .definition import TRIALS, Definition, storage_url
+from .leases import Lease, locks_of
 from .results import COMPLETE, FAILED, RUNNING, SweepResult, TrialRecord
 from .space import Value
-from .study import faults_of, open_study, suggest, without_password
+from .study import check_database, close_storage, faults_of, open_study, storage_at, suggest, without_password
 
 with needs_extra("lab", "a sweep"):
     import optuna
@@ -37,7 +45,7 @@ with needs_extra("lab", "a sweep"):
 BUSY_SECONDS = 60.0
 """How long to wait for a database that another program keeps locked."""
 
-_ATTEMPTS, _MESSAGE = "bayeswell:attempts", "bayeswell:message"
+_ATTEMPTS, _MESSAGE, _PLACE = "bayeswell:attempts", "bayeswell:message", "bayeswell:place"
 _STATES = {TrialState.COMPLETE: COMPLETE, TrialState.FAIL: FAILED}
 
 
@@ -57,24 +65,33 @@ class Ledger:
     """The book of the sweep in ``folder``."""
 
     def __init__(self, definition: Definition, folder: Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
-        self.definition, self.folder = definition, folder
+        self.folder = folder
         self._busy_seconds = busy_seconds
         url = storage_url(definition, folder)
         self._where = without_password(url)
         try:
-            (folder / LEASES).mkdir(exist_ok=True)
             (folder / TRIALS).mkdir(exist_ok=True)
         except OSError as error:
             raise FileError(f"cannot write into {str(folder)!r}: {error.strerror or error}") from error
-        with self._book():
-            self._study = open_study(definition, folder, url, busy_seconds)
+        with faults_of(self._where, busy_seconds):
+            self._locks = locks_of(url, folder)
+            weakref.finalize(self, self._locks.close)
+            with self._locks.opening():
+                check_database(definition, folder)
+                storage = storage_at(url, busy_seconds)
+                weakref.finalize(self, close_storage, storage)
+                self._study, self.definition = open_study(definition, folder, url, storage)
 
     def claim(self) -> Claim | None:
         """A trial to work on: one whose worker died, else a new one; None if there is none at the moment."""
         with self._book():
             trials = self._trials()
-            for trial in trials:
-                if trial.state == TrialState.RUNNING and (lease := try_lock(self._lease_path(trial.number))):
+            running = [trial for trial in trials if trial.state == TrialState.RUNNING]
+            # Those first that were begun in this folder: they go on, on another machine they would begin anew.
+            for trial in sorted(running, key=lambda trial: not self._folder_of(trial.number).exists()):
+                if is_in_use(self._folder_of(trial.number)):  # by one who has lost the lease with a connection
+                    continue
+                if lease := self._lease(trial.number):
                     with _given_back_on_error(lease):
                         claim = self._take(trial, lease)
                     if claim is not None:
@@ -83,10 +100,12 @@ class Ledger:
                 return None
             number = len(trials)
             # The lease first: if this fails half-way, a trial without a worker is left, and the next one takes it.
-            path = self._lease_path(number)
-            new = try_lock(path)
+            new = self._lease(number)
             if new is None:
-                raise FileError(f"{str(path)!r} is held although its trial does not exist yet; was the study replaced?")
+                raise FileError(
+                    f"the lease of trial {number} in {self._where} is held although it does not exist yet; was the "
+                    "study replaced?"
+                )
             with _given_back_on_error(new):
                 asked = self._study.ask()
                 if asked.number != number:
@@ -110,6 +129,8 @@ class Ledger:
         """Leave a trial to be gone on with. With a message it counts as an attempt that went wrong."""
         with self._book(), contextlib.ExitStack() as stack:
             stack.callback(claim.lease.give_back)
+            if self._has_ended(claim.number):
+                return
             if message is None:
                 claim.trial.set_user_attr(_ATTEMPTS, claim.attempt - 1)
             else:
@@ -139,7 +160,7 @@ class Ledger:
 
     def _begin(self, trial: optuna.Trial, lease: Lease, *, attempt: int) -> Claim:
         settings = suggest(self._study, self.definition, trial)
-        folder = self.folder / TRIALS / f"{trial.number:04d}"
+        folder = self._folder_of(trial.number)
         try:
             folder.mkdir(exist_ok=True)
         except OSError as error:
@@ -148,10 +169,16 @@ class Ledger:
 
     def _end(self, claim: Claim, value: float | None = None, *, message: str | None = None) -> None:
         with self._book():
-            if message is not None:
-                claim.trial.set_user_attr(_MESSAGE, message)
-            self._tell(claim.number, value)
+            if not self._has_ended(claim.number):
+                if message is not None:
+                    claim.trial.set_user_attr(_MESSAGE, message)
+                claim.trial.set_user_attr(_PLACE, f"{socket.gethostname()}:{claim.folder}")
+                self._tell(claim.number, value)
             claim.lease.give_back(remove=True)
+
+    def _has_ended(self, number: int) -> bool:
+        """Whether another has ended it, because our lease was lost with a connection."""
+        return self._trials()[number].state.is_finished()
 
     def _tell(self, number: int, value: float | None) -> None:
         """The end of a trial: with a value it is complete, without one it has failed."""
@@ -160,13 +187,16 @@ class Ledger:
     def _trials(self) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False)
 
-    def _lease_path(self, number: int) -> Path:
-        return self.folder / LEASES / f"{number:04d}"
+    def _folder_of(self, number: int) -> Path:
+        return self.folder / TRIALS / f"{number:04d}"
+
+    def _lease(self, number: int) -> Lease | None:
+        return self._locks.lease(self._study._study_id, number)
 
     @contextlib.contextmanager
     def _book(self) -> Iterator[None]:
         """Nobody else writes meanwhile, and what goes wrong with the database is one line."""
-        with locked(self.folder / LOCK), faults_of(self._where, self._busy_seconds):
+        with faults_of(self._where, self._busy_seconds), self._locks.book(self._study._study_id):
             yield
 
 
@@ -199,4 +229,5 @@ def _record(trial: FrozenTrial) -> TrialRecord:
         None if trial.duration is None else trial.duration.total_seconds(),
         int(trial.user_attrs.get(_ATTEMPTS, 1)),
         trial.user_attrs.get(_MESSAGE),
+        trial.user_attrs.get(_PLACE),
     )

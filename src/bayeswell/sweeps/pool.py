@@ -21,8 +21,11 @@ Watcher = Callable[[SweepResult], None]
 LOOK_SECONDS = 0.5
 
 
-_LATE_IMPORTS = ("sqlalchemy.dialects.sqlite", "alembic.command", "optuna.storages._rdb.models", "optuna.samplers")
-"""What Optuna imports when a study is opened: half a second that each worker need not spend."""
+_LATE_IMPORTS = (
+    "sqlalchemy.dialects.sqlite", "sqlalchemy.dialects.postgresql", "psycopg", "alembic.command",
+    "optuna.storages._rdb.models", "optuna.samplers",
+)  # fmt: skip
+"""What Optuna imports when a study is opened: half a second each worker need not spend. What is missing is left out."""
 
 
 class SweepError(BayeswellError):

@@ -13,7 +13,10 @@ COMPLETE, FAILED, RUNNING = "complete", "failed", "running"
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """One trial. ``attempts`` is how often it was begun; ``message`` is what last went wrong, if anything did."""
+    """One trial. ``attempts`` is how often it was begun; ``message`` is what last went wrong, if anything did.
+
+    ``place`` is where it ended, as machine:folder: there lies its run.
+    """
 
     number: int
     state: str
@@ -22,6 +25,7 @@ class TrialRecord:
     seconds: float | None
     attempts: int
     message: str | None
+    place: str | None = None
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,22 @@ from pathlib import Path
 
 from ..errors import SettingError, require_count
 from ..persistence import JSON
-from .definition import Definition, TrialFunction, check_storage, establish, name_of, read_definition
+from .definition import (
+    DEFINITION,
+    Definition,
+    TrialFunction,
+    check_storage,
+    definition_of,
+    establish,
+    fill_in,
+    name_of,
+    read_definition,
+)
 from .ledger import Ledger
 from .pool import Watcher, WorkerPool
 from .results import SweepResult
 from .space import Spread
+from .study import definition_in
 from .worker import work
 
 
@@ -41,6 +52,9 @@ def run_sweep(
     ``sampler``: "tpe" (Bergstra et al., 2011, as Optuna has it) learns from finished trials; "random" draws settings
     that depend on ``seed`` and the trial's number alone. ``settings`` is what all trials share, kept with the sweep
     and compared when it is gone on with. ``watch`` is called whenever a trial ends.
+
+    With a ``storage`` on PostgreSQL other machines work on the sweep too, each in a folder of its own that no other
+    need see: by the same call, or by ``join_sweep``. A trial whose machine is gone begins anew on another.
     """
     require_count("sweep", "workers", workers)
     place = Path(os.path.abspath(folder))
@@ -60,12 +74,22 @@ def run_sweep(
 
 
 def join_sweep(
-    function: TrialFunction, folder: str | os.PathLike[str], *, workers: int = 1, watch: Watcher | None = None
+    function: TrialFunction,
+    folder: str | os.PathLike[str],
+    *,
+    workers: int = 1,
+    storage: str | None = None,
+    name: str | None = None,
+    watch: Watcher | None = None,
 ) -> SweepResult:
-    """Work on the sweep in a folder, beside whoever else does, until it is finished."""
+    """Work on the sweep in a folder, beside whoever else does, until it is finished.
+
+    On a machine that does not see that folder: with the address of the sweep's PostgreSQL and its name there (that of
+    the folder, if none is given), in a folder of this machine's own.
+    """
     require_count("sweep", "workers", workers)
     place = Path(os.path.abspath(folder))
-    definition = read_definition(place)
+    definition = sweep_definition(folder, storage=storage, name=name)
     if name_of(function) != definition.function:
         raise SettingError(
             f"the sweep in {str(place)!r} is of the function {definition.function}, not of {name_of(function)}"
@@ -73,9 +97,21 @@ def join_sweep(
     return _go(definition, function, place, workers, watch)
 
 
-def sweep_definition(folder: str | os.PathLike[str]) -> Definition:
-    """What the sweep in a folder is."""
-    return read_definition(Path(os.path.abspath(folder)))
+def sweep_definition(
+    folder: str | os.PathLike[str], *, storage: str | None = None, name: str | None = None
+) -> Definition:
+    """What the sweep in a folder is; a folder that has none yet gets that of the database."""
+    place = Path(os.path.abspath(folder))
+    if storage is None or (place / DEFINITION).exists():
+        found = read_definition(place)
+        for setting, wanted, own in (("storage", check_storage(storage), found.storage), ("name", name, found.name)):
+            if wanted is not None and wanted != own:
+                raise SettingError(f"{setting}: the sweep in {str(place)!r} has another one; leave it out")
+        return found
+    address = check_storage(storage)
+    assert address is not None
+    shared = definition_in(fill_in(address), name or place.name)
+    return establish(definition_of({**shared, "storage": address}), place)
 
 
 def sweep_result(folder: str | os.PathLike[str]) -> SweepResult:

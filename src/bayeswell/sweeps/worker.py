@@ -9,7 +9,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from ..errors import BayeswellError, FileError
+from ..errors import BayeswellError, FileError, InUseError
 from ..processes import be_a_worker
 from .definition import TrialFunction, read_definition
 from .ledger import Claim, Ledger
@@ -35,6 +35,9 @@ def _run(ledger: Ledger, claim: Claim, function: TrialFunction) -> None:
     """One attempt at one trial. What is raised by the function ends the trial, never the sweep."""
     try:
         value = float(function(dict(claim.settings), claim.folder))
+    except InUseError:  # whoever works on it is alive, and has lost its lease with a connection: it will end it
+        ledger.give_back(claim)
+        time.sleep(POLL_SECONDS)
     except Exception as error:
         message = f"{type(error).__name__}: {error}".splitlines()[0]
         if passing(error) and claim.attempt < ledger.definition.attempts:

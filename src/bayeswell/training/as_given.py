@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..eager import eager
 from ..errors import NetworkError, SettingError
 from ..finite import all_finite
 from ..lifting import BayesianModule
@@ -52,7 +53,7 @@ def settle_noise(likelihood: Any, outputs: Tensor, targets: Tensor) -> None:
         return
     own = copy.deepcopy(likelihood).double()
     wide, aim = outputs.detach().double(), targets.double() if targets.is_floating_point() else targets
-    search = torch.optim.LBFGS(
+    search = eager(torch.optim.LBFGS)(
         learned_noise(own), max_iter=100, tolerance_grad=1e-9, tolerance_change=1e-12, line_search_fn="strong_wolfe"
     )
 
@@ -107,7 +108,7 @@ def take_as_given(run: Run, batches: Iterable[tuple[Inputs, Tensor]], *, noise: 
     if assembly.tempering is not None:
         score = Score(assembly.likelihood)
         with torch.no_grad():
-            value = score(outputs, targets, None) / len(targets)
+            value = float(score(outputs, targets, None)) / len(targets)
             nll = float(assembly.likelihood.nll(outputs, targets).double().mean())
         scores = {} if score.name is None else {score.name: value**0.5 if score.name == "rmse" else value}
         assembly.tempering.targets.observe(targets)

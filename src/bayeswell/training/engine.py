@@ -38,9 +38,9 @@ class Devices:
 
     ``accelerator`` "auto" takes CUDA if there is any, else the CPU. With more than one device each step's batch is
     shared out among the ranks (DDP), which start as processes of the same script. ``precision`` "32" computes in the
-    network's own dtype; the mixed ones keep the posterior in it and multiply in the lower one. FSDP shards single
-    parameters, but a posterior here is one flat vector that is read as a whole: it is not offered. ``timeout`` is how
-    many seconds ranks wait for one that does not answer before they end.
+    network's own dtype; the mixed ones keep the posterior in it and multiply in the lower one. FSDP is not
+    offered here (checkpoints and checks read plain tensors); in a loop of one's own ``fully_shard`` takes a ``Loss``.
+    ``timeout`` is how many seconds ranks wait for one that does not answer before they end.
     """
 
     accelerator: str = "auto"

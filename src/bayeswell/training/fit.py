@@ -35,6 +35,7 @@ from ..lifting import BayesianModule, Saved, Where
 from ..methods import Assembly, Method, ResolvedMethod, assemble
 from ..nested import joined
 from ..outputs import Output, require_hook
+from ..processes import leave_if_imported
 from ..random import derive_seed, make_generator
 from ..registry import label_of
 from ..tables import Preparation
@@ -51,6 +52,7 @@ from .examples import dtype_of, first_examples
 from .finalize import final_model, one_pass
 from .finishing import finish_run
 from .held_out import HeldOutData, read_held_out
+from .helpers import Helpers, Replay, helpers, require_content_with_epochs
 from .loop import diverged, train
 from .members import Contribution, contribution, gather, mean_likelihood
 from .preparing import prepared, with_preparation
@@ -86,6 +88,7 @@ def fit(
     augment: Augment | None = None,
     accumulate: int = 1,
     devices: Devices | int = 1,
+    workers: int = 1,
     folder: str | os.PathLike[str] | RunFolder | None = None,
     resume: bool = False,
     callbacks: Sequence[Callback] = (),
@@ -122,6 +125,9 @@ def fit(
         augment: changes the inputs of a batch at random, ``(inputs, generator) -> inputs``.
         accumulate: cut each batch into so many pieces, whose gradients are summed: the same step in less memory.
         devices: how many devices, or ``Devices(accelerator, devices, strategy, precision)``.
+        workers: how many members of an ensemble (or chains of a sampler) are trained at a time, each in a process with
+            as many threads as this one (``torch.set_num_threads``); bit for bit the members that one process trains.
+            As in every program that starts processes, a script's own work stands under ``if __name__ == "__main__":``.
         folder: where the run keeps settings, metrics, checkpoints, and at its end the model and what came out, for the
             commands ``evaluate``, ``predict`` and ``report``; a ``RunFolder`` says more.
         resume: go on with the run in ``folder``, if there is one, bit for bit as if it had never stopped.
@@ -145,6 +151,9 @@ def fit(
     """
     require_epochs(epochs)
     require_count("fit", "accumulate", accumulate)
+    require_count("fit", "workers", workers)
+    if workers > 1:
+        leave_if_imported()
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise SettingError(f"seed = {seed!r}; it must be a whole number")
     _require_kinds(net, devices, callbacks, watch, early_stopping)
@@ -172,7 +181,7 @@ def fit(
             return fit(
                 net, data, method, likelihood, epochs=epochs, batch_size=batch_size, seed=seed, where=where,
                 validation=validation, early_stopping=early_stopping, augment=augment, accumulate=accumulate,
-                devices=devices, folder=folder, resume=resume, callbacks=callbacks if main else (),
+                devices=devices, workers=workers, folder=folder, resume=resume, callbacks=callbacks if main else (),
                 watch=watch if main else None, progress=progress if main else False, target=target,
                 output=output, **settings,
             )  # fmt: skip
@@ -207,11 +216,21 @@ def fit(
     if note and progress is not False:
         sys.stderr.write(f"{note}\n")
     where_to = Devices(devices=devices) if isinstance(devices, int) else devices
+    if workers > 1 and where_to.devices > 1:
+        raise SettingError(
+            f"workers = {workers} with devices = {where_to.devices}: members are trained on one device each"
+        )
     engine = Engine(where_to)
     plan = _Plan(start, batches, start.epochs_done + epochs, seed, where, accumulate, engine, output)
     watchers: list[Callback] = [*callbacks]
     if watch is not None:
         watchers.append(_Watch(watch))
+    if workers > 1:
+        require_content_with_epochs(watchers)
+    if workers > 1 and chosen.members == 1:
+        note = f"workers = {workers} has nothing to do: they share the members of an ensemble, and here is one member"
+        warnings.warn(note, BayeswellWarning, stacklevel=2)
+    described: dict[str, Any] = {}
     with ExitStack() as stack:
         if run_folder is not None:
             stack.callback(run_folder.close)
@@ -229,7 +248,7 @@ def fit(
         if wants_progress(progress) and engine.rank == 0:
             watchers.append(stack.enter_context(closing(ProgressBar())))
         began = time.perf_counter()
-        trained = _fit_members(plan, validate, best, watchers, run_folder, some)
+        trained = _fit_members(plan, validate, best, watchers, run_folder, some, described, workers)
         result = replace(with_preparation(trained, ready.preparation), plan=note)
         if run_folder is not None and run_folder.finish:
             finish_run(run_folder, result, batches, time.perf_counter() - began)
@@ -317,19 +336,32 @@ class _Plan:
 
 def _fit_members(
     plan: _Plan, validate: Validation | None, best: KeepBest | None, watchers: list[Callback],
-    folder: RunFolder | None, held_out: Examples | None,
+    folder: RunFolder | None, held_out: Examples | None, settings: Mapping[str, Any], workers: int,
 ) -> Result:  # fmt: skip
-    """Train the members one after the other, going on where a checkpoint left off."""
+    """Train the members, going on where a checkpoint left off; other processes are ahead with some of them."""
     saved = folder.newest() if folder is not None and folder.resume else None
     finished = [] if saved is None else [Contribution.from_state(state) for state in saved["finished"]]
+    waiting = range(len(finished), plan.start.method.members)
+    with helpers(plan, validate, best, folder, settings, waiting, workers) as ahead:
+        return _gathered(plan, validate, best, watchers, folder, held_out, saved, finished, ahead)
+
+
+def _gathered(
+    plan: _Plan, validate: Validation | None, best: KeepBest | None, watchers: list[Callback],
+    folder: RunFolder | None, held_out: Examples | None, saved: Mapping[str, Any] | None,
+    finished: list[Contribution], ahead: Helpers,
+) -> Result:  # fmt: skip
+    """One member after the other, from where a checkpoint or a helper has left it."""
     left = [member.state_dict() for member in finished]
     log = [] if folder is None else [MetricsLog(folder)]
     method, seed, model, run, state = plan.start.method, plan.seed, None, None, None
     for member in range(len(finished), method.members):
+        there = ahead.state_of(member) if saved is None and method.members > 1 else None
         with own_global_stream(), watched_signals(folder is not None) as signals:
             own = [] if best is None else [copy.deepcopy(best)]
             keeping = [] if folder is None else [Checkpointer(folder, signals, left)]
-            run = plan.begin(member, [*own, *watchers, *log, *keeping])
+            told = [] if there is None else [Replay(there, [*watchers, *log])]
+            run = plan.begin(member, [*own, *watchers, *log, *told, *keeping])
             start = run.assembly.model.std_ratio()
             if saved is not None:
                 for earlier in finished:
@@ -338,6 +370,8 @@ def _fit_members(
                 if folder is not None and folder.longer:
                     _go_on(run)
                 saved = None
+            elif there is not None:
+                run.load_state_dict(there)
             elif plan.start.state is not None:
                 run.load_state_dict(copy.deepcopy(plan.start.state))  # torch's optimizers would go on in the given one
                 _go_on(run)
@@ -460,6 +494,8 @@ def _validation(
 
 class _Watch(Callback):
     """A plain function as a callback."""
+
+    every_step = False
 
     def __init__(self, function: Watcher) -> None:
         self.function = function

@@ -22,6 +22,8 @@ class CSVLogger(Callback):
     ``metrics.jsonl`` it says what that says and is made from it: nothing is ever read from the CSV file.
     """
 
+    every_step = False
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 

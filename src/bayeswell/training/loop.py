@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import BayeswellError, CompositionError, DataError, DivergenceError, NetworkError, SettingError
 from ..methods import Assembly
 from ..types import Inputs, Progress
+from .finite_steps import with_model
 from .records import History
 from .run import Run
 from .scores import Validation
@@ -38,25 +39,26 @@ def train(run: Run, validate: Validation | None = None) -> History:
             assembly.meet(targets, run.epoch)
             assembly.before_step(at)
             one_step.optimizer.zero_grad(set_to_none=True)
-            before, moves = run.sums[0], True
+            before, moves = 0.0 if fitting is None else run.fold()[0], True
             try:
                 for piece in run.engine.pieces(inputs, targets, at, run.batches, run.accumulate, weights, run.least):
                     terms = one_step.gradient(piece, run.streams.noise)
                     run.count(terms, piece.targets, piece.at, piece.weights)
+                    run.finite_steps.met(terms)
                 if fitting is not None:
-                    total = run.mean_over_ranks(run.sums[0] - before)
+                    total = run.mean_over_ranks(run.fold()[0] - before)
                     moves = fitting.observe(total, _again(run, inputs, targets, weights, at))
             except (DataError, DivergenceError) as error:
                 if fitting is None or not _is_divergence(error) or not fitting.retreat():
                     # What is wrong with data is told in full by the one line; where it was found helps nobody.
                     cause = error if _is_divergence(error) else None
-                    raise _with_state(type(error)(f"step {at.step}: {error}"), assembly) from cause
+                    raise with_model(type(error)(f"step {at.step}: {error}"), assembly) from cause
                 moves = False
             except ValueError as error:
-                raise _with_state(_explained(error, at.step, len(targets)), assembly) from error
+                raise with_model(_explained(error, at.step, len(targets)), assembly) from error
             if moves:
                 assembly.after_backward(run.epoch)
-                require_finite_gradients(assembly, run.parameters, at.step, skips=one_step.unscale())
+                run.finite_steps.before_update(run.parameters, at.step, skips=one_step.unscale())
                 one_step.optimizer.step()
             if collector is not None and assembly.may_collect(at):
                 collector.observe(model, at)
@@ -65,6 +67,7 @@ def train(run: Run, validate: Validation | None = None) -> History:
                 callback.after_step(run)
             if run.halted:
                 break
+        run.finite_steps.settle()
         if run.halted:
             break
         held_out = {} if validate is None else run.engine.first(_validated(run, validate))
@@ -77,45 +80,6 @@ def train(run: Run, validate: Validation | None = None) -> History:
     for callback in run.callbacks:
         callback.end(run)
     return run.history
-
-
-def require_finite_gradients(
-    assembly: Assembly, named: Mapping[str, nn.Parameter], step: int, *, skips: bool = False
-) -> None:
-    """Stop before the step if a gradient is not finite, naming the parameter; else clip to the method's norm.
-
-    With ``skips`` the step itself leaves out gradients that overflowed (the loss scaling of 16-mixed).
-    """
-    gradients = {name: p.grad for name, p in named.items() if p.grad is not None}
-    norm, clip_norm = nn.utils.get_total_norm(list(gradients.values())), assembly.method.clip_norm
-    if not bool(norm.isfinite()):
-        if skips:
-            return
-        culprit = _culprit(assembly, gradients)
-        if culprit is None:
-            norm, culprit = _scaled_norm(assembly, gradients, clipped=clip_norm is not None)
-        if culprit is not None:
-            note = f"step {step}: the gradient of '{culprit}' is not finite; no step was taken"
-            clipping = "" if assembly.samples or clip_norm is not None else ", or set clip_norm"
-            ran_away = "training has diverged: " if step else ""  # at the first step nothing has moved yet
-            raise _with_state(DivergenceError(f"{note}; {ran_away}lower the learning rate{clipping}"), assembly)
-    if clip_norm is not None:
-        nn.utils.clip_grads_with_norm_(list(named.values()), clip_norm, norm)
-
-
-def _scaled_norm(assembly: Assembly, gradients: Mapping[str, Tensor], *, clipped: bool) -> tuple[Tensor, str | None]:
-    """The norm of finite gradients whose squares overflow: s |g / s| in float64, s the largest number.
-
-    Clipped, they are a step like any other. Without clipping optimizers square them: where that overflows a second
-    moment would be infinite, and the parameters would stand still for ever; its parameter is named. Samplers look at
-    their steps themselves.
-    """
-    largest = {name: float(gradient.detach().abs().max()) for name, gradient in gradients.items() if gradient.numel()}
-    scale = max(largest.values())
-    norm = torch.stack([(g.detach().abs() / scale).double().norm() for g in gradients.values()]).norm() * scale
-    if clipped or assembly.samples:
-        return norm, None
-    return norm, next((name for name, top in largest.items() if top**2 > torch.finfo(gradients[name].dtype).max), None)
 
 
 def _again(run: Run, inputs: Inputs, targets: Tensor, weights: Tensor | None, at: Progress) -> Callable[[], None]:
@@ -152,7 +116,7 @@ def diverged(run: Run, error: NetworkError) -> BayeswellError:
     if run.step == 0 or not any(words in str(error) for words in _NOT_FINITE):
         return error
     note = f"after step {run.step - 1}: training has diverged: {error}; lower the learning rate"
-    return _with_state(DivergenceError(note), run.assembly)
+    return with_model(DivergenceError(note), run.assembly)
 
 
 def _is_divergence(error: BayeswellError) -> bool:
@@ -177,19 +141,3 @@ def _explained(error: ValueError, step: int, examples: int) -> BayeswellError:
         f"step {step}: BatchNorm cannot normalise a single example (a batch of {examples}, shared by ranks and cut by "
         "accumulate); use another batch_size, or drop_last=True in a DataLoader"
     )
-
-
-def _with_state(error: BayeswellError, assembly: Assembly) -> BayeswellError:
-    """The error with the model as the last good step left it: nothing that was learned is lost."""
-    error.model = assembly.model
-    return error
-
-
-def _culprit(assembly: Assembly, gradients: Mapping[str, Tensor]) -> str | None:
-    """The first parameter with a gradient that is not finite; in the flat vector of means, the site."""
-    name = next((name for name, gradient in gradients.items() if not bool(gradient.isfinite().all())), None)
-    layout = assembly.model.layout
-    if name == "posterior.mean":
-        bad = int((~gradients[name].isfinite()).nonzero()[0])
-        return next((site for site, part in layout.slices.items() if part.start <= bad < part.stop), name)
-    return name

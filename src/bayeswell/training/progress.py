@@ -11,7 +11,8 @@ from ..types import POINT
 from .records import EpochRecord
 from .run import Callback, Run
 
-_REFRESH_SECONDS = 0.1
+_REFRESH_SECONDS = 0.3
+"""Drawing the bar takes milliseconds, as long as a step of a small network."""
 
 
 def wants_progress(asked: bool | None) -> bool:
@@ -21,6 +22,8 @@ def wants_progress(asked: bool | None) -> bool:
 
 class ProgressBar(Callback):
     """On a terminal a bar (rich's if installed, else a line that is written over); in a file a line an epoch."""
+
+    every_step = False
 
     def __init__(self, label: str = "") -> None:
         self.label = label
@@ -41,7 +44,7 @@ class ProgressBar(Callback):
         now = time.monotonic()
         if self._bar is not None and now - self._shown_at > _REFRESH_SECONDS:
             self._shown_at = now
-            examples = run.sums[4]
+            examples = run.fold()[4]
             if examples:
                 score = "" if run.score_name is None else f" {run.score_name} {_score(run, examples):.4f}"
                 kl = run.sums[1] / max(1, run.batch)
@@ -86,7 +89,7 @@ def _rich_bar() -> Any:
         return None  # an extra: who has only the core sees a plainer bar, not an error
     return Progress(
         TextColumn("{task.description}"), BarColumn(bar_width=12), MofNCompleteColumn(), TimeRemainingColumn(),
-        TextColumn("{task.fields[numbers]}"), console=Console(stderr=True), refresh_per_second=5,
+        TextColumn("{task.fields[numbers]}"), console=Console(stderr=True), refresh_per_second=3,
     )  # fmt: skip
 
 

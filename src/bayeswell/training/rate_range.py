@@ -79,7 +79,7 @@ class _Watch(Callback):
         self._average, self._before = 0.0, 0.0
 
     def after_step(self, run: Run) -> None:
-        rate, sum_so_far = self.growing.rate(run.step - 1), run.sums[0]
+        rate, sum_so_far = self.growing.rate(run.step - 1), run.fold()[0]
         total, self._before = sum_so_far - self._before, sum_so_far
         if run.engine.ranks > 1:
             total = float(run.engine.summed(torch.tensor(total, dtype=torch.float64))) / run.engine.ranks

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import DataError, FileError
+from ..finite import looks_at_once
 from ..methods import Assembly
+from ..optimizers.groups import names_of
 from ..types import Progress, Terms
 from .data import Batches
 from .engine import Engine, Step
+from .finite_steps import finite_steps_of
 from .records import EpochRecord, History
 from .saved_state import require_alike, require_moments
 from .scores import Score
@@ -24,8 +27,11 @@ class Callback:
     """What a user may hang into training: override what is needed; each is called on every rank.
 
     A callback that keeps anything between calls gives it by ``state_dict`` (tensors and plain data), so that a run
-    that was cut off goes on as if it had not been.
+    that was cut off goes on as if it had not been. One with ``every_step`` False is content with the records of epochs:
+    it is told of them too where members are trained in other processes (``fit(..., workers=...)``).
     """
+
+    every_step: ClassVar[bool] = True
 
     def start(self, run: Run) -> None:
         """Before the first step of a run, also of one that goes on."""
@@ -73,6 +79,10 @@ class Run:
 
     def __post_init__(self) -> None:
         self.one_step: Step = self.engine.prepare(self.assembly)
+        self.finite_steps = finite_steps_of(
+            self.assembly, self.engine.device, ranks=self.engine.ranks, scales_loss=self.one_step.scales_loss
+        )
+        self._far_sums: Tensor | None = None
         self._score = Score(self.assembly.likelihood)
         batch_norms = (nn.BatchNorm1d, nn.SyncBatchNorm)
         self.least = 2 if any(isinstance(module, batch_norms) for module in self.assembly.model.net.modules()) else 1
@@ -111,13 +121,35 @@ class Run:
 
         Examples count by their weights, where they have any.
         """
+        if not looks_at_once(terms.nll.device):
+            self._count_there(terms, targets, at, weights)
+            return
         examples = len(targets) if at.nll_share else 0
         seen: float = examples if weights is None or not examples else float(weights.sum())
         # One transfer for all three numbers, and plain floats to add up: this runs once a step.
         total, nll, kl = torch.stack([terms.total.detach(), terms.nll, terms.kl]).tolist()
-        score = self._score(terms.outputs, targets, weights) if examples else 0.0
+        score = float(self._score(terms.outputs, targets, weights)) if examples else 0.0
         for index, value in enumerate((total, at.kl_share * kl, examples * nll, score, seen)):
             self.sums[index] += value
+
+    def _count_there(self, terms: Terms, targets: Tensor, at: Progress, weights: Tensor | None) -> None:
+        """The same on an accelerator, where the sums stay until somebody reads them (``fold``)."""
+        examples = len(targets) if at.nll_share else 0
+        score = self._score(terms.outputs, targets, weights) if examples else 0.0
+        seen = examples if weights is None or not examples else weights.sum()
+        given = (terms.total.detach(), at.kl_share * terms.kl, examples * terms.nll, score, seen)
+        device, precise = terms.nll.device, torch.float32 if terms.nll.device.type == "mps" else torch.float64
+        # `full` and not `tensor`: a number from the program goes with the kernel, and is not copied there.
+        numbers = [v if isinstance(v, Tensor) else torch.full((), v, device=device) for v in given]
+        added = torch.stack([number.to(precise) for number in numbers])
+        self._far_sums = added if self._far_sums is None else self._far_sums + added
+
+    def fold(self) -> list[float]:
+        """``sums`` with all that an accelerator has counted: this waits for it."""
+        if self._far_sums is not None:
+            far, self._far_sums = self._far_sums.tolist(), None
+            self.sums = [here + there for here, there in zip(self.sums, far, strict=True)]
+        return self.sums
 
     def mean_over_ranks(self, value: float) -> float:
         """The same number on every rank: what all must decide alike."""
@@ -134,7 +166,7 @@ class Run:
             score = (score / examples) ** 0.5 * examples
         groups, fitting = self.assembly.optimizer.param_groups, self.assembly.fitting
         values = [group["lr"] for group in groups] if fitting is None else fitting.learning_rates()
-        rates = {group["name"]: float(value) for group, value in zip(groups, values, strict=True)}
+        rates = dict(zip(names_of(groups), map(float, values), strict=True))
         record = EpochRecord(
             epoch=self.epoch,
             total=total / steps,
@@ -149,6 +181,7 @@ class Run:
         self.history.epochs.append(record)
         self.epoch, self.batch = self.epoch + 1, 0
         self.sums = [0.0] * 5
+        self._far_sums = None
         return record
 
     def _named_callbacks(self) -> dict[str, Callback]:
@@ -160,10 +193,11 @@ class Run:
         return named
 
     def _sums(self) -> Tensor:
-        return torch.tensor(self.sums, dtype=torch.float64)
+        return torch.tensor(self.fold(), dtype=torch.float64)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which the run goes on bit for bit; every rank must call it."""
+        self.finite_steps.settle()
         streams = self.engine.gathered(self.streams.state_dict())
         sums = self.engine.gathered({"sums": self._sums()})["sums"]
         return {

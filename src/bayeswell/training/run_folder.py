@@ -3,6 +3,7 @@
 ``config.json``    everything that decides the run, with versions and fingerprints of the data and the network; its id
 ``metrics.jsonl``  one line an epoch; the same bytes whether or not the run was ever cut off
 ``checkpoints/``   the last two states, each a bundle with checksums and the run's id
+``members/``       while it runs: states of members of an ensemble that are trained at the same time
 ``newest.json``    which checkpoint is the newest, and how far the log was then: no older one is taken for it
 ``model/``         the trained model
 ``result.json``    what came out
@@ -25,7 +26,7 @@ from typing import Any
 
 import torch
 
-from ..errors import BayeswellWarning, FileError, SettingError
+from ..errors import BayeswellWarning, FileError, InUseError, SettingError
 from ..persistence import JSON, LineLog, read_document, read_lines, read_plain, write_document, write_whole
 from ..persistence.contents import encode_record
 from ..persistence.folders import remove_leftovers
@@ -48,6 +49,16 @@ _EMPTIED = 3
 
 _EPOCHS = re.compile(r"(problem\.experiment\.)?epochs was ")
 """The change of settings that makes a run longer."""
+
+
+def is_in_use(path: Path) -> bool:
+    """Whether a process that is alive works on the run in this folder."""
+    if sys.platform == "win32" or not (path / LOCK).is_file():
+        return False
+    lease = try_lock(path / LOCK)
+    if lease is not None:
+        lease.give_back()
+    return lease is None
 
 
 class RunFolder:
@@ -171,7 +182,9 @@ class RunFolder:
         deadline = time.monotonic() + LOCK_SECONDS
         while (lease := try_lock(self.path / LOCK)) is None:
             if time.monotonic() > deadline:
-                raise FileError(f"another process is working on the run in {str(self.path)!r}; wait for it, or stop it")
+                raise InUseError(
+                    f"another process is working on the run in {str(self.path)!r}; wait for it, or stop it"
+                )
             time.sleep(0.05)
         self._lease = lease
 
@@ -284,6 +297,8 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
 
 class MetricsLog(Callback):
     """One line for each epoch in ``metrics.jsonl``; a run that goes on first cuts off what it will write again."""
+
+    every_step = False
 
     def __init__(self, folder: RunFolder) -> None:
         self.log, self.force = LineLog(folder.path / METRICS), folder.force

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,6 +22,8 @@ Validation = Callable[[Any, Any], dict[str, float]]
 class Score:
     """A running score: (outputs, targets, weights or None) -> its (weighted) sum over a batch; ``name`` says of what.
 
+    A sum is a number of the device, which nobody waits for here.
+
     "accuracy" for classes: an example of several labels counts the share of hits among them. "rmse" for real numbers:
     an example of several counts their mean squared error. None for a likelihood that does not predict, and for one that
     has to see outputs first, until it has. Of a batch with ignored labels it is the share of hits among all others,
@@ -30,10 +33,10 @@ class Score:
     def __init__(self, likelihood: Any) -> None:
         self.likelihood = likelihood
         self.name: str | None = None
-        self._of: Callable[[Any, Tensor, Tensor, Tensor | None], float] = self._decide
+        self._of: Callable[[Any, Tensor, Tensor, Tensor | None], float | Tensor] = self._decide
         self._choose(likelihood)
 
-    def __call__(self, outputs: Any, targets: Tensor, weights: Tensor | None) -> float:
+    def __call__(self, outputs: Any, targets: Tensor, weights: Tensor | None) -> float | Tensor:
         """The sum over the examples of a batch."""
         return self._of(self.likelihood, outputs, targets, weights) if isinstance(outputs, Tensor) else 0.0
 
@@ -46,14 +49,14 @@ class Score:
         elif not hasattr(likelihood, "for_outputs"):
             self._of = _nothing
 
-    def _decide(self, likelihood: Any, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> float:
+    def _decide(self, likelihood: Any, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> float | Tensor:
         with torch.no_grad():
             self._choose(for_outputs(likelihood, outputs.detach()))
         return 0.0 if self.name is None else self._of(self.likelihood, outputs, targets, weights)
 
 
 @torch.no_grad()
-def _hits(likelihood: ClassLikelihood, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> float:
+def _hits(likelihood: ClassLikelihood, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
     guesses = likelihood.class_probabilities(outputs.detach()).argmax(-1)
     hits = guesses.reshape(-1) == labels_of(likelihood, targets).reshape(-1)
     places = counted(likelihood, targets)
@@ -61,11 +64,11 @@ def _hits(likelihood: ClassLikelihood, outputs: Tensor, targets: Tensor, weights
         return _sum(hits.double(), targets, weights)
     each = torch.ones(len(targets), device=hits.device) if weights is None else weights
     share = (each.double().view(-1, 1) * places.reshape(len(targets), -1)).view(-1)
-    return float((share * hits).sum() / share.sum().clamp_min(1e-300) * each.double().sum())
+    return (share * hits).sum() / share.sum().clamp_min(1e-300) * each.double().sum()
 
 
 @torch.no_grad()
-def _squares(likelihood: RealLikelihood, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> float:
+def _squares(likelihood: RealLikelihood, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
     mean = likelihood.mean_and_variance(outputs.detach())[0]
     errors = mean.reshape(-1).double() - targets.reshape(-1)
     return _sum(errors.square(), targets, weights)
@@ -75,11 +78,11 @@ def _nothing(likelihood: Any, outputs: Tensor, targets: Tensor, weights: Tensor 
     return 0.0
 
 
-def _sum(values: Tensor, targets: Tensor, weights: Tensor | None) -> float:
+def _sum(values: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
     """Of the examples' means."""
     if weights is None:
-        return float(values.mean()) * len(targets)
-    return float((weights * values.view(len(targets), -1).mean(1)).sum())
+        return values.mean() * len(targets)
+    return (weights * values.view(len(targets), -1).mean(1)).sum()
 
 
 def measure(prediction: ClassPrediction | RealPrediction, targets: Tensor) -> dict[str, float]:
@@ -103,9 +106,23 @@ def validation_on(inputs: Inputs, targets: Tensor, *, draws: int, batch_size: in
     Labels that the likelihood ignores are left out. "nll" is that of the prediction averaged over draws, under the
     likelihood itself (``predictive_nll``), as ``evaluate`` has it.
     """
+    return _OnHeldOut(inputs, targets, draws, batch_size)
 
-    def validate(model: Any, likelihood: Any) -> dict[str, float]:
-        scored = predict_and_score(model, inputs, targets, likelihood, draws=draws, batch_size=batch_size)
+
+@dataclass(frozen=True, eq=False)
+class _OnHeldOut:
+    """An object and no closure, so that another process can have it."""
+
+    inputs: Inputs
+    targets: Tensor
+    draws: int
+    batch_size: int
+
+    def __call__(self, model: Any, likelihood: Any) -> dict[str, float]:
+        targets = self.targets
+        scored = predict_and_score(
+            model, self.inputs, targets, likelihood, draws=self.draws, batch_size=self.batch_size
+        )
         found = scored.prediction
         places = counted(likelihood, targets)
         if isinstance(found, ClassPrediction):
@@ -115,5 +132,3 @@ def validation_on(inputs: Inputs, targets: Tensor, *, draws: int, batch_size: in
             return _of_classes(found.probabilities[places.to(found.probabilities.device)], labels)
         proper = {"nll": float(scored.losses.mean())}
         return proper if found is None else {"rmse": rmse(found.mean, targets.reshape(found.mean.shape)), **proper}
-
-    return validate

@@ -18,7 +18,7 @@ from .parts import (
     Rate,
     Stepper,
 )
-from .posterior import Posterior, Prior
+from .posterior import Covariance, Posterior, Prior
 from .records import ExpectedNLL, Inputs, Progress, Step, Terms
 from .words import (
     BANK,
@@ -57,6 +57,7 @@ __all__ = [
     "ClassLikelihood",
     "Collector",
     "CollectorPart",
+    "Covariance",
     "Divergence",
     "Estimator",
     "ExpectedNLL",

@@ -110,6 +110,11 @@ class Estimator(Protocol):
         """Whether the network is run at exactly the weights that ``noise`` draws, one vector for the whole batch."""
         return False
 
+    @property
+    def draws_one_vector(self) -> bool:
+        """Whether ``noise`` is one row of standard normal numbers, and the weights are read by ``unflatten`` alone."""
+        return False
+
     def noise(self, model: BayesianModel, step: Step) -> Tensor | None:
         """The standard normal noise of this step's weight draws, (D, noise_size); None if it draws none."""
         return None

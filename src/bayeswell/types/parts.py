@@ -50,7 +50,11 @@ class PriorPart(Protocol):
 
 
 class Divergence(Protocol):
-    """How KL(q || p) is got, together with the draws that it shares with the estimator."""
+    """How KL(q || p) is got, together with the draws that it shares with the estimator.
+
+    One that also has ``takes_keys = True`` may get noise by its key, and hands it to the posterior's ``sample_and_kl``
+    as it is.
+    """
 
     name: ClassVar[str]
     paper: ClassVar[str] = ""

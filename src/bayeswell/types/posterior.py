@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -64,6 +66,18 @@ class Prior(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Covariance:
+    """Cov[w] = diag(``variances``) + F F' + the sites whose matrix is M + A E B', independent of all else.
+
+    ``variances`` is (P,), F = ``factor`` (P, r) or None, and (A, B) are found in ``matrices`` by the site's name.
+    """
+
+    variances: Tensor
+    factor: Tensor | None = None
+    matrices: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+
 class Posterior(nn.Module):
     """q(w), a trainable distribution over the flat weight vector. Calling it gives log q(w).
 
@@ -79,6 +93,12 @@ class Posterior(nn.Module):
     extra_names: tuple[str, ...] = ()
     can_set_stds: bool = False
     can_scale_stds: bool = False
+    takes_keys: bool = False
+    """Whether ``sample_and_kl`` takes noise that is known by its key (``random.KeyedNoise``), to need less memory."""
+    keys_from: int | None = None
+    """From how many weights on that is worth its while; None: from where memory is what a step costs."""
+    rates: Mapping[str, float] = MappingProxyType({})
+    """Of parameters by name: what multiplies the learning rate of the stds, where it is not 1."""
 
     def mean_vector(self) -> Tensor:
         """(P,): E[w]."""
@@ -99,6 +119,10 @@ class Posterior(nn.Module):
     def scaled_square_sum(self, values: Tensor) -> Tensor:
         """sum_i (std_i values_i)^2 for a (P,) vector."""
         return (self.std_vector() * values).square().sum()
+
+    def covariance(self) -> Covariance | None:
+        """The covariance of a Gaussian q, in parts that are cheap to multiply with; None where it is not known."""
+        return None
 
     @property
     def variational_parameters(self) -> int:
@@ -133,6 +157,13 @@ class Posterior(nn.Module):
             del noise
             yield tensors
             del tensors
+
+    def passing_draws(self, count: int, generator: torch.Generator | None) -> Iterator[dict[str, Tensor]]:
+        """As ``draws``, for who is done with one before asking for the next: it may be given the same memory.
+
+        Memory that the system has to hand out anew takes more time to get than a draw takes to compute.
+        """
+        return self.draws(count, generator)
 
     @property
     def members(self) -> int:

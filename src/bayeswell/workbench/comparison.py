@@ -130,7 +130,8 @@ def compare(
         seeds: how many, from 0 on, or which ones.
         folds: cut all examples into so many parts, each of which tests what the others train.
         folder: where the runs are kept; what is finished there is not trained again. None: a temporary folder.
-        workers: runs at a time, each in a process (the network and data must then be importable by another).
+        workers: runs at a time, each in a process (the network and data must then be importable by another). Inside
+            ``with joblib.parallel_config("dask"):`` the workers of that cluster train them instead.
         told: called with the name of each run and how it stands.
         settings: those of a run: ``epochs``, ``batch_size``, ``where``, ``validation``, ``standardise``, ``ood``, ...
     """

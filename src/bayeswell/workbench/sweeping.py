@@ -65,6 +65,8 @@ def sweep(
     workers: int = 1,
     attempts: int = 5,
     folder: str | os.PathLike[str] | None = None,
+    storage: str | None = None,
+    study: str | None = None,
     model_settings: Mapping[str, Any] | None = None,
     class_names: Sequence[str] | None = None,
     name: str = "own data",
@@ -74,7 +76,9 @@ def sweep(
 
     ``space``: what to vary, ``{"stepper.lr": "1e-4:1e-1:log", "model.width": "16:256", "temperature": "0.1,1"}``;
     settings of a run by their names, those of the network behind ``model.``, all others are the method's. Called again
-    with the same folder it goes on. Other arguments as in ``compare`` and ``bayeswell sweep --help``.
+    with the same folder it goes on. ``storage`` is the address of a database, ``study`` the sweep's name there (the
+    folder's): with PostgreSQL the same call on several machines, each with a folder of its own, is one sweep. Other
+    arguments as in ``compare`` and ``bayeswell sweep --help``.
     """
     from ..sweeps import parse_space, run_sweep
     from ..sweeps.space import check_space
@@ -89,6 +93,6 @@ def sweep(
     place = place_for(folder, "sweep")
     result = run_sweep(
         function, ranges, place, trials=trials, sampler=sampler, seed=sampler_seed, direction=SCORES[metric],
-        workers=workers, attempts=attempts, settings=shared,
+        workers=workers, attempts=attempts, settings=shared, storage=storage, name=study,
     )  # fmt: skip
     return Sweep(place, metric, result, function)

@@ -61,7 +61,7 @@ def posterior_records(
 ) -> dict[str, Measure]:
     """What to measure, by name; each gives records by the names of their plots."""
     model, likelihood = predictor.model, predictor.likelihood
-    some = _some(data, EXAMPLES)
+    some = some_training_examples(data, EXAMPLES)
     weights = model.layout.size
     large = weights > LARGE and not full
 
@@ -74,7 +74,7 @@ def posterior_records(
 
     found: dict[str, Measure] = {
         **without_data(model, knobs),
-        "spectra": lambda: {"spectra": _spectra(lambda: _at_first(experiment, given), model, knobs)},
+        "spectra": lambda: {"spectra": _spectra(lambda: model_before_training(experiment, given), model, knobs)},
         "elbo": lambda: _elbo(model, likelihood, data),
         "loss_line": lambda: {"loss_line": loss_line(model, likelihood, some, around=around(), batch_size=BATCH)},
         "loss_plane": affordable(
@@ -106,7 +106,8 @@ def _too_large(weights: int) -> dict[str, Any]:
     raise SettingError(f"takes long for {weights:,} weights; `bayeswell report --full` measures it")
 
 
-def _some(data: Data, count: int) -> tuple[Tensor, Tensor]:
+def some_training_examples(data: Data, count: int) -> tuple[Tensor, Tensor]:
+    """So many of them, evenly spread."""
     inputs, targets = data.train
     chosen = torch.linspace(0, len(targets) - 1, min(count, len(targets))).round().long()
     return inputs[chosen], targets[chosen]
@@ -127,7 +128,7 @@ def _spectra(begin: Callable[[], BayesianModule] | None, model: BayesianModule, 
     return [one.as_json() for one in chosen]
 
 
-def _at_first(experiment: Experiment, given: Given) -> BayesianModule:
+def model_before_training(experiment: Experiment, given: Given) -> BayesianModule:
     """The first member as it was before its first step."""
     problem = load_problem(experiment, given, with_ood=False)
     size = len(problem.data.train[1])
@@ -180,7 +181,7 @@ def _elbo(model: BayesianModule, likelihood: Any, data: Data) -> dict[str, Any]:
     report = layer_report(model, draws=100)
     if report.kl is None or report.kl_by == "point":
         raise SettingError("the posterior has no density")
-    inputs, targets = _some(data, 4 * EXAMPLES)
+    inputs, targets = some_training_examples(data, 4 * EXAMPLES)
     nll = expected_nll(model, inputs, targets, likelihood, draws=20, batch_size=BATCH, seed=0)
     size, scale = len(data.train[1]), data.scaling.target_scale
     if scale is not None:  # in the units of the targets, as the NLL of the test set is

@@ -8,6 +8,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from ...eager import eager
 from ...types import Likelihood
 
 _FEW = 5
@@ -28,7 +29,7 @@ def constant_nll(likelihood: Likelihood, outputs: Tensor, targets: Tensor, weigh
     if isinstance(own, nn.Module):
         own.double()
     aim = targets.double() if targets.is_floating_point() else targets
-    search = torch.optim.LBFGS([constant, *learned], max_iter=40, line_search_fn="strong_wolfe")
+    search = eager(torch.optim.LBFGS)([constant, *learned], max_iter=40, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         search.zero_grad()

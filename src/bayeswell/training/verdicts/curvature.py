@@ -64,5 +64,6 @@ def _squared_probe(
         outputs = model.call(model.layout.unflatten(leaf), inputs)
         with torch.no_grad():
             root = likelihood.curvature_root(outputs.detach(), generator)  # type: ignore[attr-defined]
-        (gradient,) = torch.autograd.grad(outputs, leaf, root.to(outputs), materialize_grads=True)
+        # As a scalar: given a vector to start from, autograd imports sympy for its shapes, a second of a short run.
+        (gradient,) = torch.autograd.grad((outputs * root.to(outputs)).sum(), leaf, materialize_grads=True)
     return gradient.double().square()
