@@ -68,6 +68,14 @@ def test_stds_against_the_exact_curvature(scale: float, temperature: float) -> N
     assert found == pytest.approx(scale, rel=0.3)
 
 
+@pytest.mark.filterwarnings("ignore::bayeswell.BayeswellWarning")  # of so short a run
+def test_at_temperature_0_there_is_no_std_to_compare_with() -> None:
+    net, data = problem()
+    trust = bw.fit(net, data, "bbb", epochs=1, batch_size=32, temperature=0).trust
+    assert trust.std_factor is None
+    assert "at temperature 0 the best std is 0" in {note.about: note.line for note in trust.unmeasured}["std_factor"]
+
+
 def told(name: str, **settings: object) -> list[str]:
     net, data = problem()
     with warnings.catch_warnings(record=True) as caught:

@@ -95,7 +95,9 @@ def conclude(ended: Ended, train: Examples, held_out: Examples | None, known: Tr
         base = _baseline(ended, train)
         centre = None if at_mean is None else _mean(at_mean, train)
         factor = None
-        if can_be_checked(model, likelihood):
+        if can_be_checked(model, likelihood) and ended.temperature == 0:
+            unmeasured.append(Note("std_factor", "at temperature 0 the best std is 0, whatever the curvature"))
+        elif can_be_checked(model, likelihood):
             few = min(_PROBED, len(train.targets))
             some = taken(train.inputs, slice(few))
             factor = std_factor(model, likelihood, some, few, ended.dataset_size, ended.temperature)
