@@ -64,15 +64,18 @@ def try_worker(context: BaseContext, work: Callable[..., None], *arguments: Any)
     if multiprocessing.current_process().daemon:
         raise CannotStart("this is a daemonic process, which may have no children")
     try:
-        return start_worker(context, "something cannot be sent to another process", work, *arguments)
-    except SettingError as error:
-        raise CannotStart(first_line(error)) from error
-    except (EOFError, ConnectionError) as error:  # the one they are forked from ended while it imported the program
+        return _start(context, work, *arguments)
+    except _NOT_SENT as error:
+        raise CannotStart(f"something cannot be sent to another process: {first_line(error)}") from error
+    except _NOT_IMPORTED as error:
         raise CannotStart(NO_GUARD) from error
     except (RuntimeError, AssertionError, ValueError, OSError) as error:
         raise CannotStart(f"{type(error).__name__}: {first_line(error)}") from error
 
 
+_NOT_SENT = (AttributeError, TypeError, PicklingError)
+_NOT_IMPORTED = (EOFError, ConnectionError)
+"""The process that workers are forked from ended while it imported the program."""
 NO_GUARD = 'the program starts them when it is imported: put what it does below `if __name__ == "__main__":`'
 
 
@@ -95,14 +98,21 @@ def start_worker(
 ) -> tuple[BaseProcess, Connection]:
     """A process that does ``work(*arguments, mouth)``, and the ear for what it says into its mouth.
 
-    ``needed`` begins the line that is said where the arguments cannot be sent to another process.
+    ``needed`` begins the line that is said where the arguments cannot be sent to another process, or none can begin.
     """
+    try:
+        return _start(context, work, *arguments)
+    except _NOT_SENT as error:
+        raise SettingError(f"{needed}: {error}") from error
+    except _NOT_IMPORTED as error:
+        raise SettingError(f"{needed}: {NO_GUARD}") from error
+
+
+def _start(context: BaseContext, work: Callable[..., None], *arguments: Any) -> tuple[BaseProcess, Connection]:
     ear, mouth = multiprocessing.Pipe(duplex=False)
     member: BaseProcess = context.Process(target=work, args=(*arguments, mouth))  # type: ignore[attr-defined]
     try:
         member.start()
-    except (AttributeError, TypeError, PicklingError) as error:
-        raise SettingError(f"{needed}: {error}") from error
     finally:
         mouth.close()
     return member, ear

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from ..errors import BayeswellError, BayeswellWarning
-from ..processes import be_a_worker, clean_context, dismiss, start_worker
+from ..errors import BayeswellError, BayeswellWarning, SettingError
+from ..processes import NO_GUARD, UNGUARDED, be_a_worker, clean_context, dismiss, start_worker
 from ..training import Interrupted
 from .experiment import Experiment
 from .given import Given
@@ -81,6 +81,8 @@ def train_side_by_side(
                 tell(task.place.name, "resumed" if task.place.exists() else "begun")
                 pool.start(task)
             for task, outcome, status in pool.look():
+                if status == UNGUARDED:
+                    raise SettingError(f"workers = {workers}: {NO_GUARD}")
                 if outcome is None and begun[task.place] < ATTEMPTS:
                     tell(task.place.name, f"its process died (exit status {status})")
                     waiting.appendleft(task)

@@ -8,8 +8,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from ..errors import BayeswellError
-from ..processes import clean_context, dismiss, start_worker
+from ..errors import BayeswellError, SettingError
+from ..processes import NO_GUARD, UNGUARDED, clean_context, dismiss, start_worker
 from .definition import TrialFunction, name_of
 from .ledger import Ledger
 from .results import COMPLETE, FAILED, SweepResult
@@ -82,6 +82,8 @@ class WorkerPool:
                 raise SweepError(f"a worker of the sweep stopped: {said}")
             if member.exitcode == 0:
                 continue
+            if member.exitcode == UNGUARDED:
+                raise SettingError(f"workers = {self.size}: {NO_GUARD}")
             self.losses += 1
             if self.losses > self.size * (self.ledger.definition.attempts + 1):
                 raise SweepError(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..errors import SettingError, require_count
 from ..persistence import JSON
+from ..processes import leave_if_imported
 from .definition import (
     DEFINITION,
     Definition,
@@ -57,6 +58,8 @@ def run_sweep(
     need see: by the same call, or by ``join_sweep``. A trial whose machine is gone begins anew on another.
     """
     require_count("sweep", "workers", workers)
+    if workers > 1:
+        leave_if_imported()
     place = Path(os.path.abspath(folder))
     wanted = Definition(
         name=name or place.name,
@@ -88,6 +91,8 @@ def join_sweep(
     the folder, if none is given), in a folder of this machine's own.
     """
     require_count("sweep", "workers", workers)
+    if workers > 1:
+        leave_if_imported()
     place = Path(os.path.abspath(folder))
     definition = sweep_definition(folder, storage=storage, name=name)
     if name_of(function) != definition.function:

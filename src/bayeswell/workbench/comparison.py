@@ -15,6 +15,7 @@ from ..experiments.comparison_table import comparison_rows, write_table
 from ..experiments.experiment import slug
 from ..experiments.given import Given
 from ..experiments.inspection import Knobs
+from ..processes import leave_if_imported
 from ..report import write_report
 from ..report.differences import difference
 from ..report.numbers import SCORES
@@ -135,6 +136,8 @@ def compare(
         told: called with the name of each run and how it stands.
         settings: those of a run: ``epochs``, ``batch_size``, ``where``, ``validation``, ``standardise``, ``ood``, ...
     """
+    if workers > 1:
+        leave_if_imported()
     experiment, given = problem_of(
         net, data, likelihood, test, model_settings, settings, class_names=class_names, name=name
     )
