@@ -24,6 +24,7 @@ from ..layers import (
     normalises_by_batch,
     plain_attention,
     shape_of,
+    with_channels_last,
 )
 from ..likelihoods import weighted_as
 from ..native import transformed
@@ -153,6 +154,7 @@ class VariationalLaplace(Estimator):
                 return convolve_channels_last(x, weight, bias, shape)
             return convolve(x, weight, bias, shape)
 
+        inputs = step.inputs if thrice else with_channels_last(model.net, step.inputs)
         # The fused attention kernels have no second derivative.
         recurrent = [] if thrice else _recurrent_layers(model.net)
         normalising = [] if thrice else _normalisations(model.net)
@@ -162,7 +164,7 @@ class VariationalLaplace(Estimator):
             replaced_forwards(model.net, normalising, _normalised),
             plain_attention(),
         ):
-            return model.call(model.layout.unflatten(model.posterior.mean_vector()), step.inputs)
+            return model.call(model.layout.unflatten(model.posterior.mean_vector()), inputs)
 
     def expected_nll(self, model: BayesianModel, weights: Tensor | None, step: Step) -> ExpectedNLL:
         """NLL at the mean plus the curvature penalty where this step has one."""

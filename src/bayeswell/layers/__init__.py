@@ -1,6 +1,6 @@
 """What the library knows of layer kinds: which are linear in their weight, and how their units are wired."""
 
-from .channels_last import convolve_channels_last, gains_channels_last
+from .channels_last import convolve_channels_last, gains_channels_last, keeps_layouts, with_channels_last
 from .convolution import convolve, shape_of
 from .kernels import plain_attention, plain_kernels, without_fused_attention
 from .linear import find_linear_layers, is_linear_layer
@@ -20,6 +20,7 @@ __all__ = [
     "is_linear_layer",
     "is_plain_batch_norm",
     "is_plain_lstm",
+    "keeps_layouts",
     "kept_statistics",
     "lstm_layers",
     "normalises_by_batch",
@@ -27,5 +28,6 @@ __all__ = [
     "plain_kernels",
     "shape_of",
     "wiring_of",
+    "with_channels_last",
     "without_fused_attention",
 ]

@@ -6,8 +6,8 @@ A penalty on gradients needs of each convolution y = C(x, w) eight more, with x'
     of y': C(v, w) + C(x, u),    of x: X(y', u),    of w: W(v, y');
 
 and the two of the last backward pass. oneDNN's kernels on the CPU are faster where the channels of a position lie
-together, and x, y' and v come in several of the nine, so each is laid out anew once, and results are laid out as the
-network expects them. Where an image has few positions and w is large, W is one matrix product over the patches of x:
+together, and x, y' and v come in several of the nine, so each is laid out anew once. Results are laid out as x was: a
+network that looks at shapes alone may be given images with channels last, and then nothing is laid out anew. Where an image has few positions and w is large, W is one matrix product over the patches of x:
 oneDNN would spend most of its time on the layout of w'.
 """
 
@@ -17,7 +17,7 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
@@ -33,19 +33,42 @@ _MOST_POSITIONS = 64
 _LEAST_EXAMPLE = 32_768
 """Numbers of one example from which its transpose is a copy of its own, in blocks, which is faster."""
 
+_KNOWN = ("torch.nn.", f"{__name__.split('.')[0]}.models.")
+"""Where classes are from that keep layouts."""
+
 
 def gains_channels_last(x: Tensor, weight: Tensor, shape: Shape) -> bool:
     """Whether ``convolve_channels_last`` computes this convolution and is the faster way."""
     return (
         x.dim() == 4
-        and x.device.type == "cpu"
-        and x.dtype == weight.dtype == torch.float32
+        and _is_float32_on_cpu(x)
+        and weight.dtype == torch.float32
         and shape.groups == 1
-        and min(weight.shape[:2]) >= _LEAST_CHANNELS
+        and (_is_wide(*weight.shape[:2]) or _is_last(x))
         and x.numel() > 0
-        and torch.backends.mkldnn.is_available()
-        and torch.backends.mkldnn.enabled
     )
+
+
+def keeps_layouts(net: nn.Module) -> bool:
+    """Whether the network is known to look at the shapes of its tensors alone, and never at how they lie in memory.
+
+    Where channels are last a ``view`` may be refused that was possible before. Layers of torch and the networks of this
+    package do not depend on it; of other code nothing is known.
+    """
+    return not any(
+        module._forward_hooks or module._forward_pre_hooks or not type(module).__module__.startswith(_KNOWN)
+        for module in net.modules()
+    )
+
+
+def with_channels_last(net: nn.Module, inputs: Any) -> Any:
+    """The inputs, laid out with channels last if these are images for a network that gains by it."""
+    if not isinstance(inputs, Tensor) or inputs.dim() != 4 or not _is_float32_on_cpu(inputs):
+        return inputs
+    wide = any(
+        isinstance(module, nn.Conv2d) and _is_wide(module.out_channels, module.in_channels) for module in net.modules()
+    )
+    return inputs.contiguous(memory_format=_LAST) if wide and keeps_layouts(net) else inputs
 
 
 def convolve_channels_last(x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape) -> Tensor:
@@ -63,7 +86,7 @@ class _Convolve(torch.autograd.Function):
         # x itself is kept for the graph alone: its gradient comes by way of the layout.
         ctx.save_for_backward(x, weight, laid_out)
         ctx.shape = shape
-        return _convolved(laid_out, weight, bias, shape).contiguous()
+        return _as_before(_convolved(laid_out, weight, bias, shape), _is_last(x))
 
     @staticmethod
     def backward(ctx: Any, of_y: Tensor) -> tuple[Tensor | None, ...]:
@@ -84,11 +107,11 @@ class _Gradients(torch.autograd.Function):
     ) -> tuple[Tensor | None, Tensor | None]:
         of_y = _laid_out(of_y)
         ctx.save_for_backward(of_y, laid_out, weight)
-        ctx.shape = shape
+        ctx.shape, ctx.last = shape, _is_last(x)
         ctx.set_materialize_grads(False)
         to_x, to_weight = wanted
         return (
-            _towards_input(of_y, laid_out, weight, shape).contiguous() if to_x else None,
+            _as_before(_towards_input(of_y, laid_out, weight, shape), ctx.last) if to_x else None,
             _towards_weight(laid_out, of_y, weight, shape) if to_weight else None,
         )
 
@@ -103,11 +126,30 @@ class _Gradients(torch.autograd.Function):
             by_y = _convolved(v, weight, None, ctx.shape) if to_y else None
             by_weight = _towards_weight(v, of_y, weight, ctx.shape) if to_weight else None
         if u is not None:
-            by_x = _towards_input(of_y, x, u, ctx.shape).contiguous() if to_x else None
+            by_x = _as_before(_towards_input(of_y, x, u, ctx.shape), ctx.last) if to_x else None
             if to_y:
                 other = _convolved(x, u, None, ctx.shape)
                 by_y = other if by_y is None else by_y.add_(other)
-        return None if by_y is None else by_y.contiguous(), by_x, by_weight, None, None, None
+        return None if by_y is None else _as_before(by_y, ctx.last), by_x, by_weight, None, None, None
+
+
+def _is_float32_on_cpu(x: Tensor) -> bool:
+    """What oneDNN is used for."""
+    one_dnn = torch.backends.mkldnn
+    return x.device.type == "cpu" and x.dtype == torch.float32 and one_dnn.is_available() and bool(one_dnn.enabled)
+
+
+def _is_wide(*channels: int) -> bool:
+    return min(channels) >= _LEAST_CHANNELS
+
+
+def _is_last(x: Tensor) -> bool:
+    """Whether channels are last in memory, and nowhere else at the same time."""
+    return x.is_contiguous(memory_format=_LAST) and not x.is_contiguous()
+
+
+def _as_before(x: Tensor, last: bool) -> Tensor:
+    return x if last else x.contiguous()
 
 
 def _laid_out(x: Tensor) -> Tensor:
