@@ -1,4 +1,4 @@
-"""BatchNorm with both derivatives written out: torch's outputs, statistics and derivatives, and where torch's own is used."""
+"""BatchNorm with both derivatives written out: torch's outputs, statistics and derivatives, and where it is used."""
 
 from __future__ import annotations
 

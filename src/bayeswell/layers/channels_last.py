@@ -7,8 +7,10 @@ A penalty on gradients needs of each convolution y = C(x, w) eight more, with x'
 
 and the two of the last backward pass. oneDNN's kernels on the CPU are faster where the channels of a position lie
 together, and x, y' and v come in several of the nine, so each is laid out anew once. Results are laid out as x was: a
-network that looks at shapes alone may be given images with channels last, and then nothing is laid out anew. Where an image has few positions and w is large, W is one matrix product over the patches of x:
-oneDNN would spend most of its time on the layout of w'.
+network that looks at shapes alone may be given images with channels last, and then nothing is laid out anew.
+
+Where an image has few positions W is a matrix product over the patches of x, a few examples at a time: oneDNN would
+spend more time on layouts, most where w is large.
 """
 
 from __future__ import annotations
@@ -28,8 +30,10 @@ _backward = torch.ops.aten.convolution_backward
 
 _LEAST_CHANNELS = 64
 """From here on both sides; with fewer the gain was lost on the layouts (AVX2, oneDNN 3)."""
-_MOST_POSITIONS = 64
+_MOST_POSITIONS = 256
 """Of an image, for the weights' gradient as a matrix product."""
+_MOST_NUMBERS = 2**19
+"""In the patches of a few examples, which stay in the caches; or as many as w has, which is read for each few."""
 _LEAST_EXAMPLE = 32_768
 """Numbers of one example from which its transpose is a copy of its own, in blocks, which is faster."""
 
@@ -175,13 +179,14 @@ def _towards_weight(x: Tensor, of_y: Tensor, weight: Tensor, shape: Shape) -> Te
     """W(x, y'); of w its shape alone."""
     if math.prod(of_y.shape[2:]) > _MOST_POSITIONS or any(step != 1 for step in shape.dilation):
         return _gradient(of_y, x, weight, shape, 1)
-    channels, (height, width) = x.shape[1], weight.shape[2:]
-    down, across = shape.padding
-    patches = F.pad(x.permute(0, 2, 3, 1), (0, 0, across, across, down, down))
-    patches = patches.unfold(1, height, shape.stride[0]).unfold(2, width, shape.stride[1])
-    rows = patches.permute(0, 1, 2, 4, 5, 3).reshape(-1, height * width * channels)
-    product = of_y.permute(0, 2, 3, 1).flatten(0, 2).T @ rows
-    return product.view(-1, height, width, channels).permute(0, 3, 1, 2).contiguous()
+    (outputs, channels), (height, width), (down, across) = weight.shape[:2], weight.shape[2:], shape.padding
+    padded = F.pad(x.permute(0, 2, 3, 1), (0, 0, across, across, down, down))
+    patches = padded.unfold(1, height, shape.stride[0]).unfold(2, width, shape.stride[1]).permute(0, 1, 2, 4, 5, 3)
+    product = x.new_zeros(outputs, height * width * channels)
+    at_once = max(1, max(_MOST_NUMBERS, weight.numel()) // patches[0].numel())
+    for rows, of_rows in zip(patches.split(at_once), of_y.permute(0, 2, 3, 1).split(at_once), strict=True):
+        product.addmm_(of_rows.flatten(0, 2).T, rows.reshape(-1, product.shape[1]))
+    return product.view(outputs, height, width, channels).permute(0, 3, 1, 2).contiguous()
 
 
 def _gradient(of_y: Tensor, x: Tensor, weight: Tensor, shape: Shape, wanted: int) -> Tensor:

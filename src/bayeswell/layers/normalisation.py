@@ -5,8 +5,8 @@ Written out, with means over a channel, r = 1 / sqrt(var + eps), z = (x - mean x
 
     y = w z + b,    x' = P y' = w r (y' - mean y' - z mean(y' z)),    w' = sum y' z,    b' = sum y',
 
-P is symmetric, so towards gradients v of x', s of w' and t of b' the gradient of y' is P v + s z + t, by the same kernel
-as the backward pass. With p = mean(y' z), q = mean(v z) and K = mean(v y') - mean v mean y' - p q,
+P is symmetric, so towards gradients v of x', s of w' and t of b' the gradient of y' is P v + s z + t, by the same
+kernel as the backward pass. With p = mean(y' z), q = mean(v z) and K = mean(v y') - mean v mean y' - p q,
 
     of x: -w r^2 (q y' + p v + (K - 2 p q) z - q mean y' - p mean v) + s r (y' - mean y' - p z),
     of w: N r K                                                        (N numbers in a channel).
