@@ -18,6 +18,7 @@ from bayeswell.layers import (
     shape_of,
     with_channels_last,
 )
+from bayeswell.types import Step
 from nets import lift
 
 LAYERS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
@@ -176,3 +177,10 @@ def test_a_step_is_that_of_the_other_layout(curvature: str, make: Any, monkeypat
         scale = float(other.abs().max())
         assert scale > 0
         torch.testing.assert_close(one, other, rtol=0, atol=2e-5 * scale)
+
+
+def test_outputs_that_are_images_come_in_the_usual_layout() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 64, 3), nn.Softplus(), nn.Conv2d(64, 64, 3))
+    model = lift(net, estimator="variational_laplace")
+    step = Step(torch.randn(2, 3, 6, 6), torch.zeros(2), bw.Categorical(), bw.make_generator(1))
+    assert model.estimator.forward(model, None, step).is_contiguous()

@@ -164,7 +164,9 @@ class VariationalLaplace(Estimator):
             replaced_forwards(model.net, normalising, _normalised),
             plain_attention(),
         ):
-            return model.call(model.layout.unflatten(model.posterior.mean_vector()), inputs)
+            outputs = model.call(model.layout.unflatten(model.posterior.mean_vector()), inputs)
+        # Likelihoods may look at the layout.
+        return outputs.contiguous() if inputs is not step.inputs and isinstance(outputs, Tensor) else outputs
 
     def expected_nll(self, model: BayesianModel, weights: Tensor | None, step: Step) -> ExpectedNLL:
         """NLL at the mean plus the curvature penalty where this step has one."""
