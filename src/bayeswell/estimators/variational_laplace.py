@@ -12,7 +12,20 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from ..errors import BayeswellWarning, SettingError, nearest, require_between, require_count
-from ..layers import convolve, is_plain_lstm, kept_statistics, lstm_layers, plain_attention, shape_of
+from ..layers import (
+    batch_norm,
+    convolve,
+    convolve_channels_last,
+    gains_channels_last,
+    is_plain_batch_norm,
+    is_plain_lstm,
+    kept_statistics,
+    lstm_layers,
+    normalises_by_batch,
+    plain_attention,
+    shape_of,
+    with_channels_last,
+)
 from ..likelihoods import weighted_as
 from ..native import transformed
 from ..nested import taken
@@ -54,6 +67,24 @@ def _recurrence(layer: _Recurrent, inputs: Tensor | PackedSequence, hx: tuple[Te
     elif inputs.dim() in (2, 3) and not _is_mixed(inputs) and not transformed():
         return lstm_layers(layer.module, inputs, hx)
     return type(layer.module).forward(layer.module, inputs, hx)
+
+
+class _Normalisation(NamedTuple):
+    """A BatchNorm of the network."""
+
+    module: Any
+
+
+def _normalisations(net: nn.Module) -> list[_Normalisation]:
+    return [_Normalisation(module) for module in net.modules() if is_plain_batch_norm(module)]
+
+
+def _normalised(layer: _Normalisation, x: Tensor) -> Any:
+    """BatchNorm, such that it can be differentiated twice in little time."""
+    module = layer.module
+    if x.device.type == "cpu" and normalises_by_batch(module) and not _is_mixed(x) and not transformed():
+        return batch_norm(module, x)
+    return type(module).forward(module, x)
 
 
 def _is_mixed(x: Tensor) -> bool:
@@ -110,6 +141,8 @@ class VariationalLaplace(Estimator):
         """The network at the posterior mean, such that it can be differentiated twice."""
         shapes = {name: shape_of(layer.module) for name, layer in model.linear_layers.items()}
         convolutions = [layer for name, layer in model.linear_layers.items() if shapes[name] is not None]
+        # The Hessian's penalty needs third derivatives, which layers with two written out do not have.
+        thrice = self.curvature == "hessian"
 
         def twice_differentiable(layer: LinearLayer, x: Tensor) -> Tensor:
             shape = shapes[layer.name]
@@ -117,16 +150,23 @@ class VariationalLaplace(Estimator):
             weight, bias = module.weight, module.bias
             if shape is None or x.dim() != layer.spatial_dims + 2 or _is_mixed(x) or transformed():
                 return layer.op(x, weight, bias)
+            if not thrice and gains_channels_last(x, weight, shape):
+                return convolve_channels_last(x, weight, bias, shape)
             return convolve(x, weight, bias, shape)
 
-        # The fused attention kernels have no second derivative, and the Hessian's penalty needs the third of an LSTM.
-        recurrent = [] if self.curvature == "hessian" else _recurrent_layers(model.net)
+        inputs = step.inputs if thrice else with_channels_last(model.net, step.inputs)
+        # The fused attention kernels have no second derivative.
+        recurrent = [] if thrice else _recurrent_layers(model.net)
+        normalising = [] if thrice else _normalisations(model.net)
         with (
             replaced_forwards(model.net, convolutions, twice_differentiable),
             replaced_forwards(model.net, recurrent, _recurrence),
+            replaced_forwards(model.net, normalising, _normalised),
             plain_attention(),
         ):
-            return model.call(model.layout.unflatten(model.posterior.mean_vector()), step.inputs)
+            outputs = model.call(model.layout.unflatten(model.posterior.mean_vector()), inputs)
+        # Likelihoods may look at the layout.
+        return outputs.contiguous() if inputs is not step.inputs and isinstance(outputs, Tensor) else outputs
 
     def expected_nll(self, model: BayesianModel, weights: Tensor | None, step: Step) -> ExpectedNLL:
         """NLL at the mean plus the curvature penalty where this step has one."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..errors import BufferMismatch
 from .library import Buffer, call
+from .memory import empty_like
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def slopes(
     of_kl: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """The gradients of mean and state for ``draw_and_kl``, from those of its two results."""
-    of_mean, of_state = torch.empty_like(mean), torch.empty_like(mean)
+    of_mean, of_state = empty_like(mean), empty_like(mean)
     size = mean.numel()
     given = (form, mean, state, noise, *precision.given(size), of_weights, Buffer(of_kl, 1), of_mean, of_state)
     call("slopes", size, *given)
@@ -125,7 +126,7 @@ def weighted_squares(form: int, state: Tensor, values: Tensor) -> float:
 
 def weighted_squares_slopes(form: int, state: Tensor, values: Tensor, of_sum: Tensor) -> tuple[Tensor, Tensor]:
     """The gradients of state and values for ``weighted_squares``."""
-    of_state, of_values = torch.empty_like(state), torch.empty_like(values)
+    of_state, of_values = empty_like(state), empty_like(values)
     call("weighted_squares_slopes", values.numel(), form, state, values, Buffer(of_sum, 1), of_state, of_values)
     return of_state, of_values
 

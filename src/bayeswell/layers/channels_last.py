@@ -1,0 +1,196 @@
+"""Convolution of images, differentiated twice with the channels last in memory.
+
+A penalty on gradients needs of each convolution y = C(x, w) eight more, with x' = X(y', w) and w' = W(x, y') as in
+``convolution``: the two of its backward pass; towards the gradients v of x' and u of w'
+
+    of y': C(v, w) + C(x, u),    of x: X(y', u),    of w: W(v, y');
+
+and the two of the last backward pass. oneDNN's kernels on the CPU are faster where the channels of a position lie
+together, and x, y' and v come in several of the nine, so each is laid out anew once. Results are laid out as x was: a
+network that looks at shapes alone may be given images with channels last, and then nothing is laid out anew.
+
+Where an image has few positions W is a matrix product over the patches of x, a few examples at a time: oneDNN would
+spend more time on layouts, most where w is large.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from .convolution import Shape
+
+_LAST = torch.channels_last
+_backward = torch.ops.aten.convolution_backward
+
+_LEAST_CHANNELS = 64
+"""From here on both sides; with fewer the gain was lost on the layouts (AVX2, oneDNN 3)."""
+_MOST_POSITIONS = 256
+"""Of an image, for the weights' gradient as a matrix product."""
+_MOST_NUMBERS = 2**19
+"""In the patches of a few examples, which stay in the caches; or as many as w has, which is read for each few."""
+_LEAST_EXAMPLE = 32_768
+"""Numbers of one example from which its transpose is a copy of its own, in blocks, which is faster."""
+
+_KNOWN = ("torch.nn.", f"{__name__.split('.')[0]}.models.")
+"""Where classes are from that keep layouts."""
+
+
+def gains_channels_last(x: Tensor, weight: Tensor, shape: Shape) -> bool:
+    """Whether ``convolve_channels_last`` computes this convolution and is the faster way."""
+    return (
+        x.dim() == 4
+        and _is_float32_on_cpu(x)
+        and weight.dtype == torch.float32
+        and shape.groups == 1
+        and (_is_wide(*weight.shape[:2]) or _is_last(x))
+        and x.numel() > 0
+    )
+
+
+def keeps_layouts(net: nn.Module) -> bool:
+    """Whether the network is known to look at the shapes of its tensors alone, and never at how they lie in memory.
+
+    Where channels are last a ``view`` may be refused that was possible before. Layers of torch and the networks of this
+    package do not depend on it; of other code nothing is known.
+    """
+    return not any(
+        module._forward_hooks or module._forward_pre_hooks or not type(module).__module__.startswith(_KNOWN)
+        for module in net.modules()
+    )
+
+
+def with_channels_last(net: nn.Module, inputs: Any) -> Any:
+    """The inputs, laid out with channels last if these are images for a network that gains by it."""
+    if not isinstance(inputs, Tensor) or inputs.dim() != 4 or not _is_float32_on_cpu(inputs):
+        return inputs
+    wide = any(
+        isinstance(module, nn.Conv2d) and _is_wide(module.out_channels, module.in_channels) for module in net.modules()
+    )
+    return inputs.contiguous(memory_format=_LAST) if wide and keeps_layouts(net) else inputs
+
+
+def convolve_channels_last(x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape) -> Tensor:
+    """C(x, w) + bias for a batch x, to be differentiated at most twice."""
+    result: Tensor = _Convolve.apply(x, weight, bias, shape)
+    return result
+
+
+class _Convolve(torch.autograd.Function):
+    """C(x, w) + bias."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape) -> Tensor:
+        laid_out = _laid_out(x)
+        # x itself is kept for the graph alone: its gradient comes by way of the layout.
+        ctx.save_for_backward(x, weight, laid_out)
+        ctx.shape = shape
+        return _as_before(_convolved(laid_out, weight, bias, shape), _is_last(x))
+
+    @staticmethod
+    def backward(ctx: Any, of_y: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, laid_out = ctx.saved_tensors
+        to_x, to_weight, to_bias, _ = ctx.needs_input_grad
+        of_x = of_weight = None
+        if to_x or to_weight:
+            of_x, of_weight = _Gradients.apply(of_y, x, weight, laid_out, (to_x, to_weight), ctx.shape)
+        return of_x, of_weight, of_y.sum((0, 2, 3)) if to_bias else None, None
+
+
+class _Gradients(torch.autograd.Function):
+    """(y', x, w) -> X(y', w) and W(x, y'), as far as they are wanted."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, of_y: Tensor, x: Tensor, weight: Tensor, laid_out: Tensor, wanted: tuple[bool, bool], shape: Shape
+    ) -> tuple[Tensor | None, Tensor | None]:
+        of_y = _laid_out(of_y)
+        ctx.save_for_backward(of_y, laid_out, weight)
+        ctx.shape, ctx.last = shape, _is_last(x)
+        ctx.set_materialize_grads(False)
+        to_x, to_weight = wanted
+        return (
+            _as_before(_towards_input(of_y, laid_out, weight, shape), ctx.last) if to_x else None,
+            _towards_weight(laid_out, of_y, weight, shape) if to_weight else None,
+        )
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, v: Tensor | None, u: Tensor | None) -> tuple[Tensor | None, ...]:
+        of_y, x, weight = ctx.saved_tensors
+        to_y, to_x, to_weight = ctx.needs_input_grad[:3]
+        by_y = by_x = by_weight = None
+        if v is not None:
+            v = _laid_out(v)
+            by_y = _convolved(v, weight, None, ctx.shape) if to_y else None
+            by_weight = _towards_weight(v, of_y, weight, ctx.shape) if to_weight else None
+        if u is not None:
+            by_x = _as_before(_towards_input(of_y, x, u, ctx.shape), ctx.last) if to_x else None
+            if to_y:
+                other = _convolved(x, u, None, ctx.shape)
+                by_y = other if by_y is None else by_y.add_(other)
+        return None if by_y is None else _as_before(by_y, ctx.last), by_x, by_weight, None, None, None
+
+
+def _is_float32_on_cpu(x: Tensor) -> bool:
+    """What oneDNN is used for."""
+    one_dnn = torch.backends.mkldnn
+    return x.device.type == "cpu" and x.dtype == torch.float32 and one_dnn.is_available() and bool(one_dnn.enabled)
+
+
+def _is_wide(*channels: int) -> bool:
+    return min(channels) >= _LEAST_CHANNELS
+
+
+def _is_last(x: Tensor) -> bool:
+    """Whether channels are last in memory, and nowhere else at the same time."""
+    return x.is_contiguous(memory_format=_LAST) and not x.is_contiguous()
+
+
+def _as_before(x: Tensor, last: bool) -> Tensor:
+    return x if last else x.contiguous()
+
+
+def _laid_out(x: Tensor) -> Tensor:
+    """x with channels last in memory."""
+    if x[0].numel() < _LEAST_EXAMPLE or not x.is_contiguous():
+        return x.contiguous(memory_format=_LAST)
+    result = torch.empty_like(x, memory_format=_LAST)
+    for target, example in zip(result.permute(0, 2, 3, 1).flatten(1, 2), x.flatten(2), strict=True):
+        target.copy_(example.T)
+    return result
+
+
+def _convolved(x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape) -> Tensor:
+    return torch.convolution(x, weight, bias, shape.stride, shape.padding, shape.dilation, False, [0, 0], 1)
+
+
+def _towards_input(of_y: Tensor, x: Tensor, weight: Tensor, shape: Shape) -> Tensor:
+    """X(y', w); of x its shape and layout alone."""
+    return _gradient(of_y, x, weight, shape, 0)
+
+
+def _towards_weight(x: Tensor, of_y: Tensor, weight: Tensor, shape: Shape) -> Tensor:
+    """W(x, y'); of w its shape alone."""
+    if math.prod(of_y.shape[2:]) > _MOST_POSITIONS or any(step != 1 for step in shape.dilation):
+        return _gradient(of_y, x, weight, shape, 1)
+    (outputs, channels), (height, width), (down, across) = weight.shape[:2], weight.shape[2:], shape.padding
+    padded = F.pad(x.permute(0, 2, 3, 1), (0, 0, across, across, down, down))
+    patches = padded.unfold(1, height, shape.stride[0]).unfold(2, width, shape.stride[1]).permute(0, 1, 2, 4, 5, 3)
+    product = x.new_zeros(outputs, height * width * channels)
+    at_once = max(1, max(_MOST_NUMBERS, weight.numel()) // patches[0].numel())
+    for rows, of_rows in zip(patches.split(at_once), of_y.permute(0, 2, 3, 1).split(at_once), strict=True):
+        product.addmm_(of_rows.flatten(0, 2).T, rows.reshape(-1, product.shape[1]))
+    return product.view(outputs, height, width, channels).permute(0, 3, 1, 2).contiguous()
+
+
+def _gradient(of_y: Tensor, x: Tensor, weight: Tensor, shape: Shape, wanted: int) -> Tensor:
+    mask = [wanted == 0, wanted == 1, False]
+    how = (shape.stride, shape.padding, shape.dilation, False, [0, 0], 1)
+    result: Tensor = _backward(of_y, x, weight, None, *how, mask)[wanted]
+    return result
