@@ -24,6 +24,7 @@ EXAMPLES = (
     "[bold]Examples[/bold]",
     '  bayeswell sweep -d digits -m bbb --space "stepper.lr=1e-4:1e-1:log" --trials 20 --workers 2 --out sweeps/lr',
     '  bayeswell sweep -d wine -m k-tied --space "posterior.rank=1:3" --space "temperature=0.01,0.1,1" --out sweeps/k',
+    '  bayeswell sweep -d wine -m bbb --sampler grid --space "stepper.lr=0.001,0.01,0.1" --seeds 3 --out sweeps/grid',
     '  bayeswell sweep -d table.csv --model net.py:Net --space "model.width=16:256:log" --out sweeps/width',
     "  bayeswell sweep --join sweeps/lr",
     "  bayeswell sweep --join here/lr --storage 'postgresql+psycopg://me:${PASSWORD}@host/sweeps' --name lr",
@@ -32,6 +33,8 @@ EXAMPLES = (
     "  stepper.lr=1e-4:1e-1:log   a number, even on the log scale",
     "  posterior.rank=1:8         a whole number, because both ends are whole",
     "  temperature=0.01,0.1,1     one of these",
+    "  stepper.lr=near:0.01,0.1   one of these, v, then drawn from N(v, v/2) until above 0 (--sampler random)",
+    "  stepper.beta1=near:0.5,0.9:below=1   the same, and below 1",
     "  epochs, batch_size, model.width and the like are settings of the run; all other names are those of --set.",
 )
 SWEEP = "The sweep"
@@ -42,9 +45,17 @@ Space = Annotated[
         rich_help_panel=SWEEP,
     ),
 ]  # fmt: skip
-Trials = Annotated[int, typer.Option("--trials", help="How many runs.", rich_help_panel=SWEEP)]
+Trials = Annotated[
+    int | None,
+    typer.Option("--trials", help="How many settings to try.", show_default="20; of a grid all", rich_help_panel=SWEEP),
+]
 Sampler = Annotated[
-    str, typer.Option("--sampler", help="tpe learns from earlier trials; random does not.", rich_help_panel=SWEEP)
+    str,
+    typer.Option(
+        "--sampler",
+        help="tpe learns from earlier trials, random does not, grid visits every combination once.",
+        rich_help_panel=SWEEP,
+    ),
 ]
 SamplerSeed = Annotated[
     int, typer.Option("--sampler-seed", help="Decides which settings are tried.", rich_help_panel=SWEEP)
@@ -101,7 +112,7 @@ WorkerThreads = Annotated[
 def sweep(
     *,
     space: Space = None,
-    trials: Trials = 20,
+    trials: Trials = None,
     sampler: Sampler = "tpe",
     sampler_seed: SamplerSeed = 0,
     metric: Metric = "nll",

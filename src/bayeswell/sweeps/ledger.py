@@ -36,7 +36,8 @@ from .definition import TRIALS, Definition, storage_url
 from .leases import Lease, locks_of
 from .results import COMPLETE, FAILED, RUNNING, SweepResult, TrialRecord
 from .space import Value
-from .study import check_database, close_storage, faults_of, open_study, storage_at, suggest, without_password
+from .study import check_database, close_storage, faults_of, open_study, storage_at, without_password
+from .suggestions import suggest
 
 with needs_extra("lab", "a sweep"):
     import optuna

@@ -4,6 +4,8 @@
 ``temperature=0.01:1``          the same, even on the plain scale
 ``posterior.rank=1:8``          a whole number, because both ends are written as whole numbers
 ``temperature=0.01,0.1,1``      one of these
+``stepper.lr=near:0.001,0.01``  one of these, v, then N(v, v/2), drawn again until above 0 (``random_settings``)
+``stepper.momentum=near:0.5,0.9:below=1``  and below 1
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..errors import SettingError
+from ..random_settings import near_fault
 
 Value: TypeAlias = bool | int | float | str
 
-GRAMMAR = "write name=low:high, name=low:high:log or name=a,b,c"
+GRAMMAR = "write name=low:high, name=low:high:log, name=a,b,c or name=near:a,b,c"
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _WHOLE = re.compile(r"[+-]?\d+")
+_NEAR, _BELOW = "near:", ":below="
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,20 @@ class Choices:
         return ",".join(str(value).lower() if isinstance(value, bool) else str(value) for value in self.values)
 
 
-Spread: TypeAlias = Range | Choices
+@dataclass(frozen=True)
+class Near:
+    """One of a few values v, then N(v, v/2), drawn again until above 0 and below ``below``."""
+
+    values: tuple[float, ...]
+    below: float = math.inf
+
+    @property
+    def text(self) -> str:
+        end = f":below={self.below!r}" if self.below < math.inf else ""
+        return f"{_NEAR}{','.join(map(repr, self.values))}{end}"
+
+
+Spread: TypeAlias = Range | Choices | Near
 Space: TypeAlias = Mapping[str, Spread]
 
 
@@ -84,6 +101,8 @@ def check_space(space: Mapping[str, Spread | str]) -> dict[str, Spread]:
 
 def parse_spread(name: str, text: str) -> Spread:
     """One range or list of choices; the name is for messages."""
+    if text.startswith(_NEAR):
+        return _near(name, text)
     if "," in text:
         values = tuple(_value(part.strip()) for part in text.split(","))
         if "" in values:
@@ -100,6 +119,20 @@ def parse_spread(name: str, text: str) -> Spread:
     if len(parts) == 3 and parts[2] != "log":
         raise SettingError(f"space: {name} = {text!r}: {parts[2]!r} is unknown; allowed after the second ':' is log")
     return _range(name, text, parts[0], parts[1], log=len(parts) == 3)
+
+
+def _near(name: str, text: str) -> Near:
+    listed, bounded, bound = text.removeprefix(_NEAR).partition(_BELOW)
+    try:
+        values, below = [float(part) for part in listed.split(",")], float(bound) if bounded else math.inf
+    except ValueError as error:
+        raise SettingError(
+            f"space: {name} = {text!r}: write numbers, name=near:0.5,0.9 or name=near:0.5,0.9:below=1"
+        ) from error
+    fault = near_fault(values, below)
+    if fault is not None:
+        raise SettingError(f"space: {name} = {text!r}: {fault}")
+    return Near(tuple(values), below)
 
 
 def _range(name: str, text: str, low_text: str, high_text: str, *, log: bool) -> Range:

@@ -57,7 +57,7 @@ def sweep(
     method: Any = "auto",
     likelihood: Any = None,
     test: Any = 0.25,
-    trials: int = 20,
+    trials: int | None = None,
     metric: str = "nll",
     sampler: str = "tpe",
     seed: int = 0,
@@ -75,8 +75,8 @@ def sweep(
     """Search for good settings, judged by held-out training data (``validation``, a tenth unless said otherwise).
 
     ``space``: what to vary, ``{"stepper.lr": "1e-4:1e-1:log", "model.width": "16:256", "temperature": "0.1,1"}``;
-    settings of a run by their names, those of the network behind ``model.``, all others are the method's. Called again
-    with the same folder it goes on. ``storage`` is the address of a database, ``study`` the sweep's name there (the
+    settings of a run by their names, those of the network behind ``model.``, all others are the method's. ``trials`` is
+    20 unless said otherwise, with ``sampler="grid"`` every combination once. Called again with the same folder it goes on. ``storage`` is the address of a database, ``study`` the sweep's name there (the
     folder's): with PostgreSQL the same call on several machines, each with a folder of its own, is one sweep. Other
     arguments as in ``compare`` and ``bayeswell sweep --help``.
     """
