@@ -19,7 +19,7 @@ _DIGITS = 4
 def drawn_near(values: Sequence[float], seed: int, below: float = math.inf) -> float:
     """One of the values v, then N(v, v/2) given that 0 < x < ``below``; of v = 0 it is 0."""
     draw = np.random.Generator(np.random.PCG64(seed))
-    middle = float(values[draw.integers(len(values))])
+    middle = float(values[int(draw.integers(len(values)))])
     if middle == 0:
         return 0.0
     while True:

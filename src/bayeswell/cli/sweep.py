@@ -66,6 +66,13 @@ Metric = Annotated[
         "--metric", help="Which score on held-out data: nll, accuracy, ece, brier or rmse.", rich_help_panel=SWEEP
     ),
 ]
+Seeds = Annotated[
+    int,
+    typer.Option(
+        "--seeds", "-k", help="Runs of each trial, of the seeds from --seed on: its score is their mean.",
+        rich_help_panel=SWEEP,
+    ),
+]  # fmt: skip
 Workers = Annotated[
     int, typer.Option("--workers", "-w", help="Runs at a time, each in a process.", rich_help_panel=SWEEP)
 ]
@@ -116,6 +123,7 @@ def sweep(
     sampler: Sampler = "tpe",
     sampler_seed: SamplerSeed = 0,
     metric: Metric = "nll",
+    seeds: Seeds = 1,
     workers: Workers = 1,
     attempts: Attempts = 5,
     storage: Storage = None,
@@ -129,7 +137,7 @@ def sweep(
 ) -> None:
     """Search for good settings."""
     from ..sweeps import join_sweep, parse_space, run_sweep, sweep_definition
-    from ..workbench.trials import SCORES, HeldOutScore, judgeable
+    from ..workbench.trials import SCORES, HeldOutScore, judgeable, shared_by_trials
 
     require_count("--workers", "workers", workers)
     if threads is not None:
@@ -143,7 +151,7 @@ def sweep(
             if space or out is not None:
                 raise SettingError("--join takes the sweep as its folder has it: leave out --space and --out")
             place, shared = join, dict(sweep_definition(join, storage=storage, name=name).settings)
-            if shared.keys() != {"experiment", "metric"}:
+            if shared.keys() - {"seeds"} != {"experiment", "metric"}:
                 raise SettingError(f"{str(join)!r} holds the sweep of a program of its own: join it there")
             function = HeldOutScore(**shared, threads=share, given=own)
             _require_code(function)
@@ -153,7 +161,7 @@ def sweep(
                 raise SettingError("where to? --out FOLDER (or --join FOLDER to help with a sweep)")
             place, ranges = out, parse_space(space or [])
             experiment = judgeable(experiment_from(given)[0], metric, ranges, own)
-            shared = {"experiment": experiment.as_json(), "metric": metric}
+            shared = shared_by_trials(experiment, metric, seeds)
             function = HeldOutScore(**shared, threads=share, given=own)
             result = run_sweep(
                 function, ranges, place,

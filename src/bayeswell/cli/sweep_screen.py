@@ -38,7 +38,8 @@ def show_progress(result: SweepResult) -> None:
     if failed:
         parts.append(f"{failed} failed")
     if best is not None:
-        parts.append(f"best {best.value:.5g} (trial {best.number}: {settings_in_words(best.settings)})")
+        spread = "" if best.error is None else f" ± {best.error:.2g}"
+        parts.append(f"best {best.value:.5g}{spread} (trial {best.number}: {settings_in_words(best.settings)})")
     typer.echo(", ".join(parts), err=True)
 
 
@@ -62,11 +63,13 @@ def show_sweep(result: SweepResult, *, metric: str, place: Path, json: bool, cod
         return
     best = result.ranked()[:SHOWN]
     names = list(result.trials[0].settings) if result.trials else []
-    numbers = ["trial", metric, *names, "seconds"]
+    errors = ["± over seeds"] if any(trial.error is not None for trial in best) else []
+    numbers = ["trial", metric, *errors, *names, "seconds"]
     table = new_table(*numbers, right=numbers)
     for trial in best:
         cells = [in_words(trial.settings[name]) for name in names]
-        table.add_row(str(trial.number), f"{trial.value:.5g}", *map(plain, cells), f"{trial.seconds:.1f}")
+        spread = [] if not errors else ["-" if trial.error is None else f"{trial.error:.2g}"]
+        table.add_row(str(trial.number), f"{trial.value:.5g}", *spread, *map(plain, cells), f"{trial.seconds:.1f}")
     failed = [trial for trial in result.trials if trial.state == "failed"]
     complete = result.count("complete")
     show(table, f"{complete} of {result.wanted} trials finished, {len(failed)} failed; the best {len(best)} of them")

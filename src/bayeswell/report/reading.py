@@ -143,8 +143,10 @@ def _runs_in(folder: Path, reading: Reading) -> Iterable[tuple[Path, str]]:
         return
     yield from ((place, "") for place in sorted(folder.iterdir()) if _holds_a_run(place))
     if sweep and (folder / TRIALS).is_dir():
-        places = sorted((folder / TRIALS).iterdir())
-        yield from ((place, f"trial {place.name}") for place in places if _holds_a_run(place))
+        for trial in sorted((folder / TRIALS).iterdir()):
+            # The run of a trial is in its folder, those of several seeds are in folders within.
+            places = [trial] if _holds_a_run(trial) else sorted(trial.glob("seed*"))
+            yield from ((place, f"trial {trial.name}") for place in places if _holds_a_run(place))
 
 
 def _holds_a_run(place: Path) -> bool:

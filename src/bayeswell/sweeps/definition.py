@@ -19,7 +19,10 @@ from .grid import GRID, trials_of
 from .space import Near, Spread, Value, check_space
 
 TrialFunction: TypeAlias = Callable[[Mapping[str, Value], Path], float]
-"""A function of a trial's settings and folder. Called again in the same folder, it goes on where it was cut off."""
+"""A function of a trial's settings and folder. Called again in the same folder, it goes on where it was cut off.
+
+The number that it gives may be an ``Estimate``: its standard error is recorded too.
+"""
 
 DEFINITION, DATABASE, LOCK, TRIALS, LEASES = "sweep.json", "study.sqlite3", ".sweep.lock", "trials", ".leases"
 _FORMAT = "bayeswell sweep"

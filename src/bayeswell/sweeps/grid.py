@@ -39,7 +39,7 @@ def grid_size(space: Space) -> int:
 def grid_point(space: Space, number: int) -> dict[str, Value]:
     """Point ``number`` from 0 on, the last setting changing fastest, as the digits of a number do."""
     point: dict[str, Value] = {}
-    for name, spread in reversed(space.items()):
+    for name, spread in reversed(list(space.items())):
         values = grid_values(name, spread)
         number, place = divmod(number, len(values))
         point[name] = values[place]

@@ -15,7 +15,8 @@ COMPLETE, FAILED, RUNNING = "complete", "failed", "running"
 class TrialRecord:
     """One trial. ``attempts`` is how often it was begun; ``message`` is what last went wrong, if anything did.
 
-    ``place`` is where it ended, as machine:folder: there lies its run.
+    ``place`` is where it ended, as machine:folder: there lies its run. ``error`` is the standard error of the value,
+    over seeds, where the function gives one (an ``Estimate``).
     """
 
     number: int
@@ -26,6 +27,7 @@ class TrialRecord:
     attempts: int
     message: str | None
     place: str | None = None
+    error: float | None = None
 
 
 @dataclass(frozen=True)
