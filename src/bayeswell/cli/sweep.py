@@ -12,7 +12,7 @@ from ..errors import SettingError, require_count
 from ..experiments.schema import HOW
 from .command import command, with_settings
 from .options import Json, Quiet, experiment_from, with_code
-from .sweep_screen import advice_when_stopped, keep_result, show_progress, show_sweep
+from .sweep_screen import advice_when_stopped, show_progress, show_sweep
 
 HELP = """Search for good settings: train many runs, choose by what the earlier ones gave, and show the best.
 
@@ -73,6 +73,13 @@ Seeds = Annotated[
         rich_help_panel=SWEEP,
     ),
 ]  # fmt: skip
+Threshold = Annotated[
+    float | None,
+    typer.Option(
+        "--threshold", help="Say which share of the trials has a score at least as good as this.", show_default=False,
+        rich_help_panel=SWEEP,
+    ),
+]  # fmt: skip
 Workers = Annotated[
     int, typer.Option("--workers", "-w", help="Runs at a time, each in a process.", rich_help_panel=SWEEP)
 ]
@@ -124,6 +131,7 @@ def sweep(
     sampler_seed: SamplerSeed = 0,
     metric: Metric = "nll",
     seeds: Seeds = 1,
+    threshold: Threshold = None,
     workers: Workers = 1,
     attempts: Attempts = 5,
     storage: Storage = None,
@@ -137,6 +145,7 @@ def sweep(
 ) -> None:
     """Search for good settings."""
     from ..sweeps import join_sweep, parse_space, run_sweep, sweep_definition
+    from ..workbench.sweep_files import keep_result, sweep_record
     from ..workbench.trials import SCORES, HeldOutScore, judgeable, shared_by_trials
 
     require_count("--workers", "workers", workers)
@@ -169,9 +178,10 @@ def sweep(
                 storage=storage, name=name, attempts=attempts, settings=shared, watch=watch,
             )  # fmt: skip
     best = None if result.best is None else function.changed(result.best.settings).as_json()
-    keep_result(result, best, metric=function.metric, place=place)
+    record = sweep_record(result, function.metric, place, threshold)
+    keep_result(record, place, best)
     code = own.network.name if own.network is not None else ""
-    show_sweep(result, metric=function.metric, place=place, json=json, code=code)
+    show_sweep(result, record, metric=function.metric, place=place, json=json, code=code)
     if best is None:
         raise typer.Exit(1)
 

@@ -54,6 +54,16 @@ class SweepResult:
         """How many trials are in this state."""
         return sum(trial.state == state for trial in self.trials)
 
+    def success_rate(self, threshold: float) -> float | None:
+        """Share of the trials that ended whose value is at least as good as this; those that failed are not.
+
+        None if none has ended.
+        """
+        sign = 1.0 if self.direction == "minimize" else -1.0
+        ended = self.count(COMPLETE) + self.count(FAILED)
+        passed = sum(sign * trial.value <= sign * threshold for trial in self.trials if trial.value is not None)
+        return passed / ended if ended else None
+
     @property
     def finished(self) -> bool:
         """Every trial that was asked for has ended, well or not."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..experiments import Experiment
 from .frames import to_frame
 from .problem import place_for, problem_of
+from .sweep_files import keep_result, sweep_record
 from .trials import SCORES, HeldOutScore, judgeable, shared_by_trials
 
 if TYPE_CHECKING:
@@ -46,6 +47,17 @@ class Sweep:
              **trial.settings, "seconds": trial.seconds}
             for trial in self.result.ranked()
         ]  # fmt: skip
+
+    @property
+    def bands(self) -> dict[str, Any] | None:
+        """Median and quartiles over all trials of the score of each epoch, for ``plots.plot_trial_bands``."""
+        from ..sweeps.bands import bands_of
+
+        return bands_of(self.result, self.folder, f"validation.{self.metric}")
+
+    def success_rate(self, threshold: float) -> float | None:
+        """Share of the trials whose score is at least as good as this; those that failed are not."""
+        return self.result.success_rate(threshold)
 
     def to_frame(self) -> Any:
         """The table as a pandas data frame."""
@@ -101,4 +113,6 @@ def sweep(
         function, ranges, place, trials=trials, sampler=sampler, seed=sampler_seed, direction=SCORES[metric],
         workers=workers, attempts=attempts, settings=shared, storage=storage, name=study,
     )  # fmt: skip
-    return Sweep(place, metric, result, function)
+    found = Sweep(place, metric, result, function)
+    keep_result(sweep_record(result, metric, place), place)
+    return found
