@@ -40,6 +40,7 @@ LEVELS: Mapping[int, tuple[str, ...]] = {
         "plain",
         "processes",
         "random",
+        "random_settings",
         "refusals",
         "registry",
         "schedules",

@@ -155,10 +155,7 @@ class Registry(Generic[PartT]):
 
     def _made(self, part: type[PartT], label: str, settings: Mapping[str, Any]) -> PartT:
         if dataclasses.is_dataclass(part):
-            allowed = {field.name for field in dataclasses.fields(part) if field.init}
-            for key in settings:
-                if key not in allowed:
-                    raise SettingError(f"{self.axis} {label} has no setting '{key}'; {nearest(key, allowed)}")
+            settings = known_settings(f"{self.axis} {label}", part, settings)
         try:
             made = part(**settings)
         except TypeError as error:
@@ -260,6 +257,26 @@ def label_of(part: Any) -> str:
 def kind_of(part: Any) -> str:
     """The name of a part's class, or of the class or function that it is."""
     return str(getattr(part, "__name__", type(part).__name__))
+
+
+def known_settings(owner: str, part: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a dataclass, or of one that there is, after a look at their names.
+
+    A part may have ``elements``, names for single numbers of its lists: ``{"beta1": ("betas", 0)}``. Such a number
+    stands where both are given; what is not given of the list is the part's own.
+    """
+    fields = {field.name for field in dataclasses.fields(part) if field.init}
+    elements: Mapping[str, tuple[str, int]] = getattr(part, "elements", {})
+    for key in settings:
+        if key not in fields and key not in elements:
+            raise SettingError(f"{owner} has no setting '{key}'; {nearest(key, fields | elements.keys())}")
+    whole = {key: value for key, value in settings.items() if key in fields}
+    for name, (field, place) in elements.items():
+        numbers = whole.get(field, getattr(part, field))
+        # A list that is none is left for the part to refuse.
+        if name in settings and isinstance(numbers, list | tuple) and len(numbers) > place:
+            whole[field] = (*numbers[:place], settings[name], *numbers[place + 1 :])
+    return whole
 
 
 def settings_of(part: Any) -> dict[str, Any]:

@@ -56,6 +56,11 @@ EMPTY: dict[str, list[Any]] = {
         {"rows": [{"method": "a", "scores": {"nll": {"mean": None}}}]},
     ],
     "rate_range": [{"rates": [], "objectives": []}, {"rates": [0.1], "objectives": [2.0]}],
+    "trial_bands": [
+        {"score": "nll", "epochs": [], "lower": [], "median": [], "upper": [], "trials": []},
+        {"score": "nll", "epochs": [0], "lower": [0.1], "median": [0.2], "upper": [None], "trials": [3]},
+        {"score": "nll", "epochs": [0], "lower": [None], "median": [None], "upper": [None], "trials": [3]},
+    ],
     "interval_coverage": [{}, {"a": {"levels": [], "observed": []}}, {"a": {"levels": [0.5], "observed": [0.4]}}],
     "quantile_calibration": [{}, {"a": {"levels": [], "observed": []}}, {"a": {"levels": [0.5], "observed": [0.4]}}],
     "residuals": [

@@ -139,6 +139,8 @@ def hostile(name: str) -> Any:
         sample["examples"] = [example | {"kind": HOSTILE} for example in sample["examples"]]
     if name == "ood_scores":
         sample |= {"inside_label": HOSTILE, "outside_label": HOSTILE, "score": HOSTILE}
+    if name == "trial_bands":
+        sample["score"] = HOSTILE
     if name == "regression_band":
         sample |= {"x_label": HOSTILE, "y_label": HOSTILE}
     if name == "momentum_landscape":
@@ -222,6 +224,8 @@ def test_a_png_is_a_data_address_of_the_figure() -> None:
         ("regression_band", ["epistemic std 0.05 to 0.425", "aleatoric std 0.2"]),
         ("examples", ["most certain: 3 with 0.943, true class 3, entropy 0.345", "noise"]),
         ("comparison", ["8 methods", "accuracy: best hwa with 0.978 ± 0.0032", "nll: best hwa with 0.136"]),
+        ("trial_bands", ["validation.nll over 20 trials, of which 6 failed: median 2.5 (quartiles 2.3 and 2.7) at",
+                         "0.761 (quartiles 0.373 and failed) at epoch 7."]),
         ("interval_coverage", ["map: 0.308 at 0.5, 0.836 at 0.9", "bbb: 0.536 at 0.5"]),
         ("quantile_calibration", ["map: 0.0398 at 0.1, 0.379 at 0.5, 0.863 at 0.9"]),
         ("residuals", ["150 residuals", "% beyond 1.96 either way (5 % expected)"]),

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,24 @@ def test_eight_workers_of_two_machines_of_which_three_are_killed(server: Cluster
         kill_three(log, killed, seed=1)
         assert results[0].result() == results[1].result()
     require_each_once_of_both(tmp_path, 24, log, killed)
+
+
+def test_a_grid_of_two_machines_has_every_point_once(server: Cluster, tmp_path: Path) -> None:
+    log = tmp_path / "calls"
+    space = {"stepper.lr": "0.1,0.01", "posterior.rank": "1:3", "temperature": "0.1,1"}
+
+    def machine(name: str) -> SweepResult:
+        return run_sweep(
+            Sleeper(str(log), 0.02), space, tmp_path / name / "s",
+            sampler="grid", storage=server.address, name="grid",
+        )  # fmt: skip
+
+    with ThreadPoolExecutor(2) as both:
+        one, two = both.map(machine, ("one", "two"))
+    assert one == two
+    points = [tuple(trial.settings.values()) for trial in one.trials]
+    assert points == list(product((0.1, 0.01), (1, 2, 3), (0.1, 1)))
+    assert sorted(call["trial"] for call in calls(log) if call["what"] == "end") == list(range(12))
 
 
 @pytest.mark.slow

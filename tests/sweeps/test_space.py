@@ -80,3 +80,11 @@ def test_the_text_of_a_range_gives_the_range_again(low: float, high: float, log:
     again = check_space({"x": found})["x"]
     assert again == found
     assert again.whole == whole
+
+
+def test_choices_may_be_a_list_and_what_is_no_range_is_refused_in_one_line() -> None:
+    found = check_space({"stepper.lr": [0.1, 0.01], "where": ("all", "last_layer"), "temperature": "0.1,1"})
+    assert found == parse_space(["stepper.lr=0.1,0.01", "where=all,last_layer", "temperature=0.1,1"])
+    for wrong in (0.1, {"low": 1}, None):
+        with pytest.raises(SettingError, match=r"space: lr = .*give a list of choices, or write name=low:high"):
+            check_space({"lr": wrong})  # type: ignore[dict-item]

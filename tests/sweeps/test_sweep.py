@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from bayeswell.errors import DivergenceError, FileError, SettingError
-from bayeswell.sweeps import SweepResult, join_sweep, run_sweep, study, sweep_result
+from bayeswell.sweeps import SweepResult, join_sweep, run_sweep, suggestions, sweep_result
 from bayeswell.sweeps.definition import read_definition
 from bayeswell.sweeps.ledger import Ledger
 
@@ -184,7 +184,7 @@ def test_a_trial_that_was_cut_off_between_two_settings_gets_those_it_would_have_
     tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = settings_of(sweep_result(finished))[:2]
-    suggested = study._suggested
+    suggested = suggestions._suggested
 
     for drawn in (1, 2):
         names: list[str] = []
@@ -196,7 +196,7 @@ def test_a_trial_that_was_cut_off_between_two_settings_gets_those_it_would_have_
             return suggested(trial, name, spread)
 
         with monkeypatch.context() as patch:
-            patch.setattr(study, "_suggested", dies)
+            patch.setattr(suggestions, "_suggested", dies)
             with pytest.raises(KeyboardInterrupt):
                 sweep(tmp_path / str(drawn), trials=2)
         half = sweep_result(tmp_path / str(drawn)).trials

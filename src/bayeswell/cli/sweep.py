@@ -12,7 +12,7 @@ from ..errors import SettingError, require_count
 from ..experiments.schema import HOW
 from .command import command, with_settings
 from .options import Json, Quiet, experiment_from, with_code
-from .sweep_screen import advice_when_stopped, keep_result, show_progress, show_sweep
+from .sweep_screen import advice_when_stopped, show_progress, show_sweep
 
 HELP = """Search for good settings: train many runs, choose by what the earlier ones gave, and show the best.
 
@@ -24,6 +24,7 @@ EXAMPLES = (
     "[bold]Examples[/bold]",
     '  bayeswell sweep -d digits -m bbb --space "stepper.lr=1e-4:1e-1:log" --trials 20 --workers 2 --out sweeps/lr',
     '  bayeswell sweep -d wine -m k-tied --space "posterior.rank=1:3" --space "temperature=0.01,0.1,1" --out sweeps/k',
+    '  bayeswell sweep -d wine -m bbb --sampler grid --space "stepper.lr=0.001,0.01,0.1" --seeds 3 --out sweeps/grid',
     '  bayeswell sweep -d table.csv --model net.py:Net --space "model.width=16:256:log" --out sweeps/width',
     "  bayeswell sweep --join sweeps/lr",
     "  bayeswell sweep --join here/lr --storage 'postgresql+psycopg://me:${PASSWORD}@host/sweeps' --name lr",
@@ -32,6 +33,8 @@ EXAMPLES = (
     "  stepper.lr=1e-4:1e-1:log   a number, even on the log scale",
     "  posterior.rank=1:8         a whole number, because both ends are whole",
     "  temperature=0.01,0.1,1     one of these",
+    "  stepper.lr=near:0.01,0.1   one of these, v, then drawn from N(v, v/2) until above 0 (--sampler random)",
+    "  stepper.beta1=near:0.5,0.9:below=1   the same, and below 1",
     "  epochs, batch_size, model.width and the like are settings of the run; all other names are those of --set.",
 )
 SWEEP = "The sweep"
@@ -42,9 +45,17 @@ Space = Annotated[
         rich_help_panel=SWEEP,
     ),
 ]  # fmt: skip
-Trials = Annotated[int, typer.Option("--trials", help="How many runs.", rich_help_panel=SWEEP)]
+Trials = Annotated[
+    int | None,
+    typer.Option("--trials", help="How many settings to try.", show_default="20; of a grid all", rich_help_panel=SWEEP),
+]
 Sampler = Annotated[
-    str, typer.Option("--sampler", help="tpe learns from earlier trials; random does not.", rich_help_panel=SWEEP)
+    str,
+    typer.Option(
+        "--sampler",
+        help="tpe learns from earlier trials, random does not, grid visits every combination once.",
+        rich_help_panel=SWEEP,
+    ),
 ]
 SamplerSeed = Annotated[
     int, typer.Option("--sampler-seed", help="Decides which settings are tried.", rich_help_panel=SWEEP)
@@ -55,6 +66,20 @@ Metric = Annotated[
         "--metric", help="Which score on held-out data: nll, accuracy, ece, brier or rmse.", rich_help_panel=SWEEP
     ),
 ]
+Seeds = Annotated[
+    int,
+    typer.Option(
+        "--seeds", "-k", help="Runs of each trial, of the seeds from --seed on: its score is their mean.",
+        rich_help_panel=SWEEP,
+    ),
+]  # fmt: skip
+Threshold = Annotated[
+    float | None,
+    typer.Option(
+        "--threshold", help="Say which share of the trials has a score at least as good as this.", show_default=False,
+        rich_help_panel=SWEEP,
+    ),
+]  # fmt: skip
 Workers = Annotated[
     int, typer.Option("--workers", "-w", help="Runs at a time, each in a process.", rich_help_panel=SWEEP)
 ]
@@ -101,10 +126,12 @@ WorkerThreads = Annotated[
 def sweep(
     *,
     space: Space = None,
-    trials: Trials = 20,
+    trials: Trials = None,
     sampler: Sampler = "tpe",
     sampler_seed: SamplerSeed = 0,
     metric: Metric = "nll",
+    seeds: Seeds = 1,
+    threshold: Threshold = None,
     workers: Workers = 1,
     attempts: Attempts = 5,
     storage: Storage = None,
@@ -118,7 +145,8 @@ def sweep(
 ) -> None:
     """Search for good settings."""
     from ..sweeps import join_sweep, parse_space, run_sweep, sweep_definition
-    from ..workbench.trials import SCORES, HeldOutScore, judgeable
+    from ..workbench.sweep_files import keep_result, sweep_record
+    from ..workbench.trials import SCORES, HeldOutScore, judgeable, shared_by_trials
 
     require_count("--workers", "workers", workers)
     if threads is not None:
@@ -132,7 +160,7 @@ def sweep(
             if space or out is not None:
                 raise SettingError("--join takes the sweep as its folder has it: leave out --space and --out")
             place, shared = join, dict(sweep_definition(join, storage=storage, name=name).settings)
-            if shared.keys() != {"experiment", "metric"}:
+            if shared.keys() - {"seeds"} != {"experiment", "metric"}:
                 raise SettingError(f"{str(join)!r} holds the sweep of a program of its own: join it there")
             function = HeldOutScore(**shared, threads=share, given=own)
             _require_code(function)
@@ -142,7 +170,7 @@ def sweep(
                 raise SettingError("where to? --out FOLDER (or --join FOLDER to help with a sweep)")
             place, ranges = out, parse_space(space or [])
             experiment = judgeable(experiment_from(given)[0], metric, ranges, own)
-            shared = {"experiment": experiment.as_json(), "metric": metric}
+            shared = shared_by_trials(experiment, metric, seeds)
             function = HeldOutScore(**shared, threads=share, given=own)
             result = run_sweep(
                 function, ranges, place,
@@ -150,9 +178,10 @@ def sweep(
                 storage=storage, name=name, attempts=attempts, settings=shared, watch=watch,
             )  # fmt: skip
     best = None if result.best is None else function.changed(result.best.settings).as_json()
-    keep_result(result, best, metric=function.metric, place=place)
+    record = sweep_record(result, function.metric, place, threshold)
+    keep_result(record, place, best)
     code = own.network.name if own.network is not None else ""
-    show_sweep(result, metric=function.metric, place=place, json=json, code=code)
+    show_sweep(result, record, metric=function.metric, place=place, json=json, code=code)
     if best is None:
         raise typer.Exit(1)
 

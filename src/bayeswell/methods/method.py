@@ -12,7 +12,7 @@ from ..errors import SettingError, nearest, require_count, require_positive
 from ..estimators import ESTIMATORS
 from ..gradients import Sharpness
 from ..lifting import STARTS, TRAINED, require_rest
-from ..registry import label_of
+from ..registry import known_settings, label_of
 from ..types import PREDICTIONS, SAMPLED
 from .steppers import find_stepper
 from .tempering import AUTO, PRIOR_WEIGHT
@@ -164,15 +164,6 @@ class Method:
         sharp = self.sharpness_part
         passes = 2 if sharp is not None and sharp.rho > 0 else 1
         return self.members * passes * ESTIMATORS.resolve(self.estimator).cost
-
-
-def known_settings(owner: str, kind: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a dataclass, after a look at their names."""
-    allowed = {f.name for f in dataclasses.fields(kind) if f.init}
-    for key in settings:
-        if key not in allowed:
-            raise SettingError(f"{owner} has no setting '{key}'; {nearest(key, allowed)}")
-    return dict(settings)
 
 
 _PARTS = frozenset({"posterior", "estimator", "divergence", "kl_weight", "stepper", "rate", "collector", "post_hoc"})

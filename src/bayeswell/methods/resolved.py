@@ -17,6 +17,7 @@ from ..optimizers import RATES, Alternating, Plateau
 from ..post_hoc import POST_HOC
 from ..posteriors import POSTERIORS
 from ..priors import PriorChoice
+from ..registry import known_settings
 from ..schedules import KL_WEIGHTS
 from ..types import (
     BANK,
@@ -33,7 +34,7 @@ from ..types import (
     Rate,
     Stepper,
 )
-from .method import OWN_DROPOUT, Method, known_settings
+from .method import OWN_DROPOUT, Method
 from .steppers import find_stepper
 from .tempering import AUTO, COLD_START, PRIOR_WEIGHT
 

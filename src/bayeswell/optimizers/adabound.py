@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ from torch.optim.optimizer import ParamsT
 from ..errors import require_positive
 from ..native import bounded_step
 from ..types import ParamGroups, Stepper
-from .checks import Betas, checked_betas, own, require_at_least_zero, require_below_one
+from .checks import BETAS, Betas, checked_betas, own, require_at_least_zero, require_below_one
 from .stepping import Columns, DenseOptimizer, Group, cache_blocks, decayed, gradients, mark_changed, shared_out
 
 
@@ -145,7 +146,7 @@ class AdaBound(Stepper):
 
     w <- w - clip(lr_t / (sqrt(v) + eps), lowest_t, highest_t) m; equations at ``AdaBoundOptimizer``. With the
     defaults the bounds are [0.05, 0.2] after 1000 steps: what counts is final_lr (and the scale of the loss),
-    hardly lr. ``weight_decay`` is L2.
+    hardly lr. ``weight_decay`` is L2. ``beta1`` and ``beta2`` as of Adam.
     """
 
     lr: float = 1e-3
@@ -158,6 +159,7 @@ class AdaBound(Stepper):
     name: ClassVar[str] = "adabound"
     paper: ClassVar[str] = "Luo et al. 2019; Book 2020, appendix C"
     amsbound: ClassVar[bool] = False
+    elements: ClassVar[Mapping[str, tuple[str, int]]] = BETAS
 
     def __post_init__(self) -> None:
         _check(self.name, vars(self))

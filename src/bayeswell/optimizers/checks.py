@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -12,6 +12,8 @@ from ..errors import SettingError
 from ..types import ParamGroups
 
 Betas = tuple[float, float]
+BETAS: Mapping[str, tuple[str, int]] = {"beta1": ("betas", 0), "beta2": ("betas", 1)}
+"""Each of the two by a name of its own, as files, command lines and sweeps set it."""
 
 # Where torch has fused kernels for SGD and Adam: one pass over memory instead of seven.
 _FUSED_DEVICES = ("cpu", "cuda", "mps", "xpu")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from ..eager import eager
 from ..errors import SettingError, require_positive
 from ..types import ParamGroups, Stepper
-from .checks import Betas, checked_betas, fused_for, own, require_at_least_zero, require_below_one
+from .checks import BETAS, Betas, checked_betas, fused_for, own, require_at_least_zero, require_below_one
 
 
 def _ready(param_groups: ParamGroups) -> tuple[list[dict[str, Any]], bool | None]:
@@ -76,7 +76,8 @@ class Adam(Stepper):
     m^ and v^ are the moving averages of g and g^2, debiased. No weight moves by much more than lr in a step.
 
     ``lr`` None fits the length of the run: 0.4 / sqrt(steps), at most 0.01 (``rate_for``). Without a plan (``build``
-    alone) it is torch's 0.001.
+    alone) it is torch's 0.001. In tables of settings (``stepper={"name": "adam", "beta2": 0.99}``, TOML, ``--set
+    stepper.beta2=0.99``) ``beta1`` and ``beta2`` set one of the ``betas``.
     """
 
     lr: float | None = None
@@ -87,6 +88,7 @@ class Adam(Stepper):
     name: ClassVar[str] = "adam"
     paper: ClassVar[str] = "Kingma & Ba 2015"
     step_bound: ClassVar[float | None] = 1.0
+    elements: ClassVar[Mapping[str, tuple[str, int]]] = BETAS
 
     def __post_init__(self) -> None:
         if self.lr is not None:

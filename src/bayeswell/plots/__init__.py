@@ -14,6 +14,7 @@ from .signal_to_noise import plot_snr
 from .stds import heat_map_record, plot_layers, plot_spectra, plot_std_heat_maps, plot_std_paths
 from .theme import THEMES, Theme, style_variables
 from .training import plot_learning_rates, plot_training_curve, plot_training_curves
+from .trials import plot_trial_bands
 from .uncertainty import plot_entropy, plot_ood_scores, plot_risk_coverage
 
 __all__ = [
@@ -53,5 +54,6 @@ __all__ = [
     "plot_step_times",
     "plot_training_curve",
     "plot_training_curves",
+    "plot_trial_bands",
     "style_variables",
 ]

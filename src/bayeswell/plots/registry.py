@@ -43,6 +43,7 @@ from .stds import (
 )
 from .theme import ThemeName
 from .training import describe_training_curves, plot_training_curves
+from .trials import describe_trial_bands, plot_trial_bands
 from .uncertainty import (
     describe_entropy,
     describe_ood_scores,
@@ -92,6 +93,8 @@ _LISTED = (
     Plot("comparison", "Methods compared", plot_comparison, describe_comparison, "comparison.json", panels=True),
     Plot("training_curves", "Training", plot_training_curves, describe_training_curves,
          "runs of the rows of metrics.jsonl", panels=True),
+    Plot("trial_bands", "Trials of a sweep", plot_trial_bands, describe_trial_bands,
+         "score, epochs, lower, median, upper, trials: bands of a sweep"),
     Plot("reliability", "Reliability", plot_reliability, describe_reliability,
          "CalibrationBins, with its ece if known", panels=True),
     Plot("calibration", "Calibration", plot_calibration, describe_calibration, "runs of CalibrationBins"),

@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..errors import BayeswellError
@@ -59,10 +60,12 @@ class Pictures:
     notes: list[str]
 
 
-def pictures_of(table: Table, prefix: str, most: int | None = MOST) -> Pictures:
+def pictures_of(
+    table: Table, prefix: str, most: int | None = MOST, trial_bands: Mapping[Path, Any] | None = None
+) -> Pictures:
     """Draw what the rows of a table have data for, of single rows at most ``most`` (None: all).
 
-    ``prefix`` keeps the ids of several tables apart.
+    ``prefix`` keeps the ids of several tables apart. ``trial_bands`` are those of sweeps, by their folders.
     """
     notes: list[str] = []
 
@@ -89,6 +92,9 @@ def pictures_of(table: Table, prefix: str, most: int | None = MOST) -> Pictures:
         return True
 
     together = [draw("comparison", table.comparison, "comparison", table.data)] if len(table.rows) > 1 else []
+    for index, (folder, record) in enumerate((trial_bands or {}).items()):
+        if any(run.path.is_relative_to(folder) for row in table.rows for run in row.runs):
+            together.append(draw("trial_bands", record, f"{index}-trial-bands", folder.name))
     bands = dict(list(bands_of(table.rows).items())[:most]) if len(table.rows) > 1 else {}
     for index, record in bands.items():
         together.append(draw("regression_band", record, f"{index}-regression-band", table.rows[index].label))

@@ -76,7 +76,7 @@ def render_page(reading: Reading, paths: Sequence[str] = (), *, title: str = "",
 
     tables = tables_of(reading.runs)
     most = None if every_picture else max(1, MOST // max(1, len(tables)))
-    pictures = [pictures_of(table, f"t{index}", most) for index, table in enumerate(tables)]
+    pictures = [pictures_of(table, f"t{index}", most, reading.trial_bands) for index, table in enumerate(tables)]
     script, style = ((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.js", "page.css"))
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,

@@ -96,6 +96,8 @@ class Reading:
 
     runs: list[RunRecord] = field(default_factory=list)
     comparisons: list[Mapping[str, Any]] = field(default_factory=list)
+    trial_bands: dict[Path, Any] = field(default_factory=dict)
+    """Of the sweeps among the folders: the learning curves of their trials as one."""
     missing: list[str] = field(default_factory=list)
 
 
@@ -142,9 +144,17 @@ def _runs_in(folder: Path, reading: Reading) -> Iterable[tuple[Path, str]]:
         yield folder, ""
         return
     yield from ((place, "") for place in sorted(folder.iterdir()) if _holds_a_run(place))
+    if sweep and (folder / RESULT).is_file():
+        try:
+            if bands := read_document(folder / RESULT).get("bands"):
+                reading.trial_bands[folder] = bands
+        except FileError as error:
+            reading.missing.append(str(error))
     if sweep and (folder / TRIALS).is_dir():
-        places = sorted((folder / TRIALS).iterdir())
-        yield from ((place, f"trial {place.name}") for place in places if _holds_a_run(place))
+        for trial in sorted((folder / TRIALS).iterdir()):
+            # The run of a trial is in its folder, those of several seeds are in folders within.
+            places = [trial] if _holds_a_run(trial) else sorted(trial.glob("seed*"))
+            yield from ((place, f"trial {trial.name}") for place in places if _holds_a_run(place))
 
 
 def _holds_a_run(place: Path) -> bool:

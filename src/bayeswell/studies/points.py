@@ -18,13 +18,11 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
-import numpy as np
-
 from ..errors import SettingError
 from ..random import derive_seed
+from ..random_settings import drawn_between, drawn_near, is_number, near_fault
 
 _WAYS = ("near", "from", "to", "log", "below")
-_DIGITS = 4
 
 
 def grid_points(file: str, grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
@@ -53,42 +51,20 @@ def _check(where: str, spread: Any) -> None:
     said = f"{where} = {spread!r:.60}; {{near = [values]}} or {{from = low, to = high, log = true}}"
     if not isinstance(spread, Mapping) or set(spread) - set(_WAYS):
         raise SettingError(said)
-    below = spread.get("below", math.inf)
-    least = min((value for value in spread.get("near") or [0] if _is_number(value)), default=0)
-    if isinstance(below, bool) or not isinstance(below, int | float) or not below > least:
-        raise SettingError(f"{where}: below = {below!r:.60}; a number above {least:g}")
-    near = spread.get("near")
-    if near is not None:
-        positive = isinstance(near, list) and near and all(_is_number(value) and value >= 0 for value in near)
-        if not positive or {"from", "to", "log"} & set(spread):
+    if "near" in spread:
+        if {"from", "to", "log"} & set(spread):
             raise SettingError(said)
+        fault = near_fault(spread["near"], spread.get("below", math.inf))
+        if fault is not None:
+            raise SettingError(f"{where}: {fault}" if "below" in fault else said)
         return
     low, high = (spread.get(end) for end in ("from", "to"))
-    ends = [float(end) for end in (low, high) if _is_number(end) and end is not None]
-    if len(ends) != 2 or ends[0] >= ends[1] or (spread.get("log") and ends[0] <= 0):
+    ends = [float(end) for end in (low, high) if is_number(end) and end is not None]
+    if len(ends) != 2 or ends[0] >= ends[1] or (spread.get("log") and ends[0] <= 0) or "below" in spread:
         raise SettingError(said)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def _drawn(spread: Mapping[str, Any], seed: int) -> float:
-    draw = np.random.Generator(np.random.PCG64(seed))
-    if "near" not in spread:
-        low, high = float(spread["from"]), float(spread["to"])
-        if spread.get("log"):
-            return _short(math.exp(draw.uniform(math.log(low), math.log(high))))
-        return _short(draw.uniform(low, high))
-    middle = float(spread["near"][draw.integers(len(spread["near"]))])
-    if middle == 0:
-        return 0.0
-    while True:  # half the mean is two standard deviations from 0: few draws are lost
-        value = draw.normal(middle, middle / 2)
-        if 0 < value < spread.get("below", math.inf):
-            return _short(value)
-
-
-def _short(value: float) -> float:
-    """Few digits, so that a setting can be read and typed."""
-    return float(f"{value:.{_DIGITS}g}")
+    if "near" in spread:
+        return drawn_near(spread["near"], seed, spread.get("below", math.inf))
+    return drawn_between(float(spread["from"]), float(spread["to"]), seed, log=bool(spread.get("log")))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from .pool import SweepError
 from .results import SweepResult, TrialRecord
 from .run import join_sweep, run_sweep, sweep_definition, sweep_result
-from .space import Choices, Range, parse_space
+from .space import Choices, Near, Range, parse_space
 
 __all__ = [
     "Choices",
+    "Near",
     "Range",
     "SweepError",
     "SweepResult",

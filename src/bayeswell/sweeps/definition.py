@@ -15,16 +15,20 @@ from ..errors import FileError, SettingError, nearest, require_count
 from ..persistence import JSON, read_document, write_document
 from ..persistence.locks import locked
 from ..training.run_folder import differences
-from .space import Spread, Value, check_space
+from .grid import GRID, trials_of
+from .space import Near, Spread, Value, check_space
 
 TrialFunction: TypeAlias = Callable[[Mapping[str, Value], Path], float]
-"""A function of a trial's settings and folder. Called again in the same folder, it goes on where it was cut off."""
+"""A function of a trial's settings and folder. Called again in the same folder, it goes on where it was cut off.
+
+The number that it gives may be an ``Estimate``: its standard error is recorded too.
+"""
 
 DEFINITION, DATABASE, LOCK, TRIALS, LEASES = "sweep.json", "study.sqlite3", ".sweep.lock", "trials", ".leases"
 _FORMAT = "bayeswell sweep"
 _NAMES = re.compile(r"\$\{([^}]+)\}")
 """What of an address is taken from the environment."""
-SAMPLERS = ("random", "tpe")
+SAMPLERS = ("random", "tpe", GRID)
 DIRECTIONS = ("maximize", "minimize")
 
 
@@ -61,6 +65,12 @@ class Definition:
         ):
             if value not in allowed:
                 raise SettingError(f"sweep: {setting} = {value!r}; {nearest(str(value), allowed)}")
+        trials_of(self.sampler, self.space, self.trials)
+        for name, spread in self.space.items():
+            if isinstance(spread, Near) and self.sampler == "tpe":
+                raise SettingError(
+                    f"space: {name} = {spread.text!r} is drawn at random, which tpe does not do; take --sampler random"
+                )
 
     def record(self) -> dict[str, Any]:
         """As plain data."""

@@ -36,7 +36,8 @@ from .definition import TRIALS, Definition, storage_url
 from .leases import Lease, locks_of
 from .results import COMPLETE, FAILED, RUNNING, SweepResult, TrialRecord
 from .space import Value
-from .study import check_database, close_storage, faults_of, open_study, storage_at, suggest, without_password
+from .study import check_database, close_storage, faults_of, open_study, storage_at, without_password
+from .suggestions import suggest
 
 with needs_extra("lab", "a sweep"):
     import optuna
@@ -46,6 +47,7 @@ BUSY_SECONDS = 60.0
 """How long to wait for a database that another program keeps locked."""
 
 _ATTEMPTS, _MESSAGE, _PLACE = "bayeswell:attempts", "bayeswell:message", "bayeswell:place"
+_ERROR = "bayeswell:error"
 _STATES = {TrialState.COMPLETE: COMPLETE, TrialState.FAIL: FAILED}
 
 
@@ -89,7 +91,7 @@ class Ledger:
             running = [trial for trial in trials if trial.state == TrialState.RUNNING]
             # Those first that were begun in this folder: they go on, on another machine they would begin anew.
             for trial in sorted(running, key=lambda trial: not self._folder_of(trial.number).exists()):
-                if is_in_use(self._folder_of(trial.number)):  # by one who has lost the lease with a connection
+                if self._is_worked_on(trial.number):  # by one who has lost the lease with a connection
                     continue
                 if lease := self._lease(trial.number):
                     with _given_back_on_error(lease):
@@ -114,12 +116,12 @@ class Ledger:
                     )
                 return self._begin(asked, new, attempt=1)
 
-    def finish(self, claim: Claim, value: float) -> None:
-        """Record what came out of a trial."""
+    def finish(self, claim: Claim, value: float, error: float | None = None) -> None:
+        """Record what came out of a trial, and its standard error if it is known."""
         # On the lease first, in one write: if we are killed before it is in the study, whoever comes next records it
         # and need not run the trial again.
-        claim.lease.write(json.dumps({"value": value}))
-        self._end(claim, value)
+        claim.lease.write(json.dumps({"value": value, "error": error}))
+        self._end(claim, value, error)
 
     def fail(self, claim: Claim, message: str) -> None:
         """Record that a trial failed for good, and why."""
@@ -147,13 +149,15 @@ class Ledger:
         """Go on with a trial that has no worker; None if it had ended after all, or was begun too often."""
         trial = optuna.Trial(self._study, found._trial_id)  # one that can be changed
         begun = int(found.user_attrs.get(_ATTEMPTS, 1))
-        value = _value_on(lease)
+        value, error = _value_on(lease)
         if value is None and begun < self.definition.attempts:
             trial.set_user_attr(_ATTEMPTS, begun + 1)
             return self._begin(trial, lease, attempt=begun + 1)
         if value is None:
             reason = found.user_attrs.get(_MESSAGE) or "its worker died each time"
             trial.set_user_attr(_MESSAGE, f"given up after {begun} attempts: {reason}")
+        if error is not None:
+            trial.set_user_attr(_ERROR, error)
         self._tell(found.number, value)
         lease.give_back(remove=True)
         return None
@@ -167,11 +171,14 @@ class Ledger:
             raise FileError(f"cannot make the folder {str(folder)!r}: {error.strerror or error}") from error
         return Claim(trial.number, settings, folder, attempt, trial, lease)
 
-    def _end(self, claim: Claim, value: float | None = None, *, message: str | None = None) -> None:
+    def _end(
+        self, claim: Claim, value: float | None = None, error: float | None = None, *, message: str | None = None
+    ) -> None:
         with self._book():
             if not self._has_ended(claim.number):
-                if message is not None:
-                    claim.trial.set_user_attr(_MESSAGE, message)
+                for name, known in ((_MESSAGE, message), (_ERROR, error)):
+                    if known is not None:
+                        claim.trial.set_user_attr(name, known)
                 claim.trial.set_user_attr(_PLACE, f"{socket.gethostname()}:{claim.folder}")
                 self._tell(claim.number, value)
             claim.lease.give_back(remove=True)
@@ -190,6 +197,11 @@ class Ledger:
     def _folder_of(self, number: int) -> Path:
         return self.folder / TRIALS / f"{number:04d}"
 
+    def _is_worked_on(self, number: int) -> bool:
+        """Whether a run of the trial is, the one in its folder or one of several in folders within."""
+        folder = self._folder_of(number)
+        return any(map(is_in_use, (folder, *folder.glob("*"))))
+
     def _lease(self, number: int) -> Lease | None:
         return self._locks.lease(self._study._study_id, number)
 
@@ -200,14 +212,16 @@ class Ledger:
             yield
 
 
-def _value_on(lease: Lease) -> float | None:
-    """What the last holder wrote down before it could record it, if anything."""
+def _value_on(lease: Lease) -> tuple[float | None, float | None]:
+    """The value and its error that the last holder wrote down before it could record them, if any."""
     try:
         note = json.loads(lease.read())
     except ValueError:
-        return None
-    value = note.get("value") if isinstance(note, dict) else None
-    return value if isinstance(value, float) and math.isfinite(value) else None
+        return None, None
+    value, error = ((note.get(name) if isinstance(note, dict) else None) for name in ("value", "error"))
+    if not (isinstance(value, float) and math.isfinite(value)):
+        return None, None
+    return value, error if isinstance(error, float) else None
 
 
 @contextlib.contextmanager
@@ -230,4 +244,5 @@ def _record(trial: FrozenTrial) -> TrialRecord:
         int(trial.user_attrs.get(_ATTEMPTS, 1)),
         trial.user_attrs.get(_MESSAGE),
         trial.user_attrs.get(_PLACE),
+        trial.user_attrs.get(_ERROR),
     )

@@ -15,7 +15,8 @@ COMPLETE, FAILED, RUNNING = "complete", "failed", "running"
 class TrialRecord:
     """One trial. ``attempts`` is how often it was begun; ``message`` is what last went wrong, if anything did.
 
-    ``place`` is where it ended, as machine:folder: there lies its run.
+    ``place`` is where it ended, as machine:folder: there lies its run. ``error`` is the standard error of the value,
+    over seeds, where the function gives one (an ``Estimate``).
     """
 
     number: int
@@ -26,6 +27,7 @@ class TrialRecord:
     attempts: int
     message: str | None
     place: str | None = None
+    error: float | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,16 @@ class SweepResult:
     def count(self, state: str) -> int:
         """How many trials are in this state."""
         return sum(trial.state == state for trial in self.trials)
+
+    def success_rate(self, threshold: float) -> float | None:
+        """Share of the trials that ended whose value is at least as good as this; those that failed are not.
+
+        None if none has ended.
+        """
+        sign = 1.0 if self.direction == "minimize" else -1.0
+        ended = self.count(COMPLETE) + self.count(FAILED)
+        passed = sum(sign * trial.value <= sign * threshold for trial in self.trials if trial.value is not None)
+        return passed / ended if ended else None
 
     @property
     def finished(self) -> bool:

@@ -20,10 +20,11 @@ from .definition import (
     name_of,
     read_definition,
 )
+from .grid import trials_of
 from .ledger import Ledger
 from .pool import Watcher, WorkerPool
 from .results import SweepResult
-from .space import Spread
+from .space import Spread, check_space
 from .study import definition_in
 from .worker import work
 
@@ -33,7 +34,7 @@ def run_sweep(
     space: Mapping[str, Spread | str],
     folder: str | os.PathLike[str],
     *,
-    trials: int,
+    trials: int | None = None,
     sampler: str = "tpe",
     seed: int = 0,
     direction: str = "minimize",
@@ -44,14 +45,15 @@ def run_sweep(
     settings: Mapping[str, JSON] | None = None,
     watch: Watcher | None = None,
 ) -> SweepResult:
-    """Try ``trials`` settings of ``space`` on a function, and go on with what is in ``folder`` already.
+    """Try ``trials`` settings of ``space`` (20) on a function, and go on with what is in ``folder`` already.
 
     ``function(settings, folder)`` gives the value to minimize (or maximize). It has a folder of its own for each trial,
     and is called with the same one if the trial is begun again: what it keeps there, it can go on with. With several
     ``workers`` it runs in processes of their own, and must be importable: a function of a module, not of a function.
 
     ``sampler``: "tpe" (Bergstra et al., 2011, as Optuna has it) learns from finished trials; "random" draws settings
-    that depend on ``seed`` and the trial's number alone. ``settings`` is what all trials share, kept with the sweep
+    that depend on ``seed`` and the trial's number alone; "grid" visits every combination once, and has as many trials
+    as there are. ``settings`` is what all trials share, kept with the sweep
     and compared when it is gone on with. ``watch`` is called whenever a trial ends.
 
     With a ``storage`` on PostgreSQL other machines work on the sweep too, each in a folder of its own that no other
@@ -60,12 +62,12 @@ def run_sweep(
     require_count("sweep", "workers", workers)
     if workers > 1:
         leave_if_imported()
-    place = Path(os.path.abspath(folder))
+    place, ranges = Path(os.path.abspath(folder)), check_space(space)
     wanted = Definition(
         name=name or place.name,
         function=name_of(function),
-        space=space,  # type: ignore[arg-type]  # text is parsed there
-        trials=trials,
+        space=ranges,
+        trials=trials_of(sampler, ranges, trials),
         sampler=sampler,
         seed=seed,
         direction=direction,

@@ -4,23 +4,27 @@
 ``temperature=0.01:1``          the same, even on the plain scale
 ``posterior.rank=1:8``          a whole number, because both ends are written as whole numbers
 ``temperature=0.01,0.1,1``      one of these
+``stepper.lr=near:0.001,0.01``  one of these, v, then N(v, v/2), drawn again until above 0 (``random_settings``)
+``stepper.momentum=near:0.5,0.9:below=1``  and below 1
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..errors import SettingError
+from ..random_settings import near_fault
 
 Value: TypeAlias = bool | int | float | str
 
-GRAMMAR = "write name=low:high, name=low:high:log or name=a,b,c"
+GRAMMAR = "write name=low:high, name=low:high:log, name=a,b,c or name=near:a,b,c"
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _WHOLE = re.compile(r"[+-]?\d+")
+_NEAR, _BELOW = "near:", ":below="
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,20 @@ class Choices:
         return ",".join(str(value).lower() if isinstance(value, bool) else str(value) for value in self.values)
 
 
-Spread: TypeAlias = Range | Choices
+@dataclass(frozen=True)
+class Near:
+    """One of a few values v, then N(v, v/2), drawn again until above 0 and below ``below``."""
+
+    values: tuple[float, ...]
+    below: float = math.inf
+
+    @property
+    def text(self) -> str:
+        end = f":below={self.below!r}" if self.below < math.inf else ""
+        return f"{_NEAR}{','.join(map(repr, self.values))}{end}"
+
+
+Spread: TypeAlias = Range | Choices | Near
 Space: TypeAlias = Mapping[str, Spread]
 
 
@@ -65,16 +82,14 @@ def parse_space(texts: Iterable[str]) -> dict[str, Spread]:
     return check_space(space)
 
 
-def check_space(space: Mapping[str, Spread | str]) -> dict[str, Spread]:
-    """A space with every name and range in order; ranges may still be text."""
+def check_space(space: Mapping[str, Spread | str | Sequence[Value]]) -> dict[str, Spread]:
+    """A space with every name and range in order; ranges may still be text, and choices a list."""
     if not space:
         raise SettingError(f"space: nothing to vary; {GRAMMAR}")
     for name in space:
         if not _NAME.fullmatch(name):
             raise SettingError(f"space: {name!r} is not the name of a setting; write words joined by dots")
-    parsed = {
-        name: parse_spread(name, spread if isinstance(spread, str) else spread.text) for name, spread in space.items()
-    }
+    parsed = {name: parse_spread(name, _text(name, spread)) for name, spread in space.items()}
     for name in parsed:
         inner = [other for other in parsed if other.startswith(f"{name}.")]
         if inner:
@@ -82,8 +97,18 @@ def check_space(space: Mapping[str, Spread | str]) -> dict[str, Spread]:
     return parsed
 
 
+def _text(name: str, spread: object) -> str:
+    if isinstance(spread, list | tuple):
+        spread = Choices(tuple(spread))
+    if not isinstance(spread, str | Range | Choices | Near):
+        raise SettingError(f"space: {name} = {spread!r:.80}; give a list of choices, or {GRAMMAR}")
+    return spread if isinstance(spread, str) else spread.text
+
+
 def parse_spread(name: str, text: str) -> Spread:
     """One range or list of choices; the name is for messages."""
+    if text.startswith(_NEAR):
+        return _near(name, text)
     if "," in text:
         values = tuple(_value(part.strip()) for part in text.split(","))
         if "" in values:
@@ -100,6 +125,20 @@ def parse_spread(name: str, text: str) -> Spread:
     if len(parts) == 3 and parts[2] != "log":
         raise SettingError(f"space: {name} = {text!r}: {parts[2]!r} is unknown; allowed after the second ':' is log")
     return _range(name, text, parts[0], parts[1], log=len(parts) == 3)
+
+
+def _near(name: str, text: str) -> Near:
+    listed, bounded, bound = text.removeprefix(_NEAR).partition(_BELOW)
+    try:
+        values, below = [float(part) for part in listed.split(",")], float(bound) if bounded else math.inf
+    except ValueError as error:
+        raise SettingError(
+            f"space: {name} = {text!r}: write numbers, name=near:0.5,0.9 or name=near:0.5,0.9:below=1"
+        ) from error
+    fault = near_fault(values, below)
+    if fault is not None:
+        raise SettingError(f"space: {name} = {text!r}: {fault}")
+    return Near(tuple(values), below)
 
 
 def _range(name: str, text: str, low_text: str, high_text: str, *, log: bool) -> Range:

@@ -1,4 +1,4 @@
-"""The Optuna study of a sweep: opened or made, never mixed up with another; its suggestions; its faults in one line."""
+"""The Optuna study of a sweep: opened or made, never mixed up with another; its faults in one line."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from typing import Any
 from ..errors import FileError, SettingError, nearest
 from ..extras import needs_extra
 from ..persistence import write_document
-from ..random import derive_seed
 from ..training.run_folder import differences
 from .definition import DATABASE, DEFINITION, TRIALS, Definition
 from .leases import shares_nothing_but
-from .space import Choices, Spread, Value
 
 with needs_extra("lab", "a sweep"):
     import optuna
@@ -112,35 +110,6 @@ def definition_in(url: str, name: str) -> dict[str, Any]:
 
 def _shared(definition: Definition) -> dict[str, Any]:
     return {name: value for name, value in definition.record().items() if name not in _OF_A_MACHINE}
-
-
-def suggest(study: optuna.Study, definition: Definition, trial: optuna.Trial) -> dict[str, Value]:
-    """The trial's settings; Optuna gives those again that are recorded already.
-
-    The sampler begins anew for each, from the sweep's seed, the trial's number and the setting's name: settings of a
-    random sweep depend on nothing else, whichever worker draws them and whatever was killed in between.
-    """
-    settings: dict[str, Value] = {}
-    for name, spread in definition.space.items():
-        study.sampler = _sampler(definition, trial.number, name)
-        settings[name] = _suggested(trial, name, spread)
-    return settings
-
-
-def _suggested(trial: optuna.Trial, name: str, spread: Spread) -> Value:
-    if isinstance(spread, Choices):
-        chosen: Value = trial.suggest_categorical(name, spread.values)  # type: ignore[assignment]  # none is None
-        return chosen
-    if spread.whole:
-        return trial.suggest_int(name, int(spread.low), int(spread.high), log=spread.log)
-    return trial.suggest_float(name, spread.low, spread.high, log=spread.log)
-
-
-def _sampler(definition: Definition, number: int, name: str) -> optuna.samplers.BaseSampler:
-    seed = derive_seed(definition.seed, "sweep", number, name) % 2**32  # all that numpy's old generators take
-    if definition.sampler == "random":
-        return optuna.samplers.RandomSampler(seed)
-    return optuna.samplers.TPESampler(seed=seed)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from ..errors import BayeswellError, FileError, InUseError
+from ..metrics.estimates import Estimate
 from ..processes import be_a_worker
 from .definition import TrialFunction, read_definition
 from .ledger import Claim, Ledger
@@ -34,7 +35,8 @@ def work(ledger: Ledger, function: TrialFunction, after_trial: Callable[[], None
 def _run(ledger: Ledger, claim: Claim, function: TrialFunction) -> None:
     """One attempt at one trial. What is raised by the function ends the trial, never the sweep."""
     try:
-        value = float(function(dict(claim.settings), claim.folder))
+        found = function(dict(claim.settings), claim.folder)
+        value, error_of_value = float(found), found.error if isinstance(found, Estimate) else None
     except InUseError:  # whoever works on it is alive, and has lost its lease with a connection: it will end it
         ledger.give_back(claim)
         time.sleep(POLL_SECONDS)
@@ -49,7 +51,7 @@ def _run(ledger: Ledger, claim: Claim, function: TrialFunction) -> None:
         raise
     else:
         if math.isfinite(value):
-            ledger.finish(claim, value)
+            ledger.finish(claim, value, error_of_value)
         else:
             ledger.fail(claim, f"the objective is {value}")
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ..experiments import Experiment
 from .frames import to_frame
 from .problem import place_for, problem_of
-from .trials import SCORES, HeldOutScore, judgeable
+from .sweep_files import keep_result, sweep_record
+from .trials import SCORES, HeldOutScore, judgeable, shared_by_trials
 
 if TYPE_CHECKING:
     from ..sweeps import SweepResult
@@ -38,11 +39,25 @@ class Sweep:
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """One row a trial that ended, best first: its number, score, settings and seconds."""
+        """One row a trial that ended, best first: its number, score (and error over seeds), settings and seconds."""
+        several = self.function.seeds > 1
         return [
-            {"trial": trial.number, self.metric: trial.value, **trial.settings, "seconds": trial.seconds}
+            {"trial": trial.number, self.metric: trial.value,
+             **({f"{self.metric}_error_over_seeds": trial.error} if several else {}),
+             **trial.settings, "seconds": trial.seconds}
             for trial in self.result.ranked()
-        ]
+        ]  # fmt: skip
+
+    @property
+    def bands(self) -> dict[str, Any] | None:
+        """Median and quartiles over all trials of the score of each epoch, for ``plots.plot_trial_bands``."""
+        from ..sweeps.bands import bands_of
+
+        return bands_of(self.result, self.folder, f"validation.{self.metric}")
+
+    def success_rate(self, threshold: float) -> float | None:
+        """Share of the trials whose score is at least as good as this; those that failed are not."""
+        return self.result.success_rate(threshold)
 
     def to_frame(self) -> Any:
         """The table as a pandas data frame."""
@@ -57,10 +72,11 @@ def sweep(
     method: Any = "auto",
     likelihood: Any = None,
     test: Any = 0.25,
-    trials: int = 20,
+    trials: int | None = None,
     metric: str = "nll",
     sampler: str = "tpe",
     seed: int = 0,
+    seeds: int = 1,
     sampler_seed: int = 0,
     workers: int = 1,
     attempts: int = 5,
@@ -75,10 +91,12 @@ def sweep(
     """Search for good settings, judged by held-out training data (``validation``, a tenth unless said otherwise).
 
     ``space``: what to vary, ``{"stepper.lr": "1e-4:1e-1:log", "model.width": "16:256", "temperature": "0.1,1"}``;
-    settings of a run by their names, those of the network behind ``model.``, all others are the method's. Called again
-    with the same folder it goes on. ``storage`` is the address of a database, ``study`` the sweep's name there (the
-    folder's): with PostgreSQL the same call on several machines, each with a folder of its own, is one sweep. Other
-    arguments as in ``compare`` and ``bayeswell sweep --help``.
+    settings of a run by their names, those of the network behind ``model.``, all others are the method's. ``trials`` is
+    20 unless said otherwise, with ``sampler="grid"`` every combination once. With ``seeds`` above 1 a trial is so many
+    runs, of the seeds from ``seed`` on, and its score their mean. Called again with the same folder it goes on.
+    ``storage`` is the address of a database, ``study`` the sweep's name there (the folder's): with PostgreSQL the same
+    call on several machines, each with a folder of its own, is one sweep. Other arguments as in ``compare`` and
+    ``bayeswell sweep --help``.
     """
     from ..sweeps import parse_space, run_sweep
     from ..sweeps.space import check_space
@@ -88,11 +106,13 @@ def sweep(
     )
     ranges = check_space(space) if isinstance(space, Mapping) else parse_space(space)
     chosen = judgeable(experiment.changed({"method": method, "seed": seed}), metric, ranges, given)
-    shared: dict[str, Any] = {"experiment": chosen.as_json(), "metric": metric}
-    function = HeldOutScore(chosen.as_json(), metric, None, given)
+    shared = shared_by_trials(chosen, metric, seeds)
+    function = HeldOutScore(**shared, threads=None, given=given)
     place = place_for(folder, "sweep")
     result = run_sweep(
         function, ranges, place, trials=trials, sampler=sampler, seed=sampler_seed, direction=SCORES[metric],
         workers=workers, attempts=attempts, settings=shared, storage=storage, name=study,
     )  # fmt: skip
-    return Sweep(place, metric, result, function)
+    found = Sweep(place, metric, result, function)
+    keep_result(sweep_record(result, metric, place), place)
+    return found

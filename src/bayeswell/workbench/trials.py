@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..errors import BayeswellError, SettingError, nearest
+from ..errors import BayeswellError, SettingError, nearest, require_count
 from ..experiments import Experiment, RunFailed, run
 from ..experiments.dry_run import dry_run
 from ..experiments.evaluating import load_model, scores_of
@@ -18,6 +18,7 @@ from ..experiments.given import NOTHING, Given
 from ..experiments.problem import data_of
 from ..experiments.schema import SETTINGS
 from ..experiments.scores import score_names
+from ..metrics.estimates import estimate_over_seeds
 from ..training import Interrupted
 
 if TYPE_CHECKING:
@@ -34,18 +35,28 @@ SCORES = {"nll": "minimize", "accuracy": "maximize", "ece": "minimize", "brier":
 class HeldOutScore:
     """What a sweep wants of a trial: the score on held-out data of the experiment with the trial's settings.
 
-    The run is in the trial's folder: called again, it is resumed, or its model is only measured if it had ended.
+    The run is in the trial's folder: called again, it is resumed, or its model is only measured if it had ended. With
+    several ``seeds``, from the experiment's own on, each has a run in a folder of its own within, and the score is the
+    mean of theirs with its standard error.
     """
 
     experiment: Mapping[str, Any]
     metric: str
     threads: int | None
     given: Given = NOTHING
+    seeds: int = 1
 
     def __call__(self, settings: Mapping[str, Any], folder: Path) -> float:
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         experiment = self.changed(settings)
+        if self.seeds == 1:
+            return self._one(experiment, folder)
+        seeds = range(experiment.seed, experiment.seed + self.seeds)
+        return estimate_over_seeds([self._one(experiment.changed({"seed": n}), folder / f"seed{n}") for n in seeds])
+
+    def _one(self, experiment: Experiment, folder: Path) -> float:
+        """One run and its score."""
         try:
             with warnings.catch_warnings():  # of settings that suit badly: to find those is what the sweep is for
                 warnings.simplefilter("ignore")
@@ -67,6 +78,13 @@ class HeldOutScore:
         as_test = replace(held_out, test=held_out.validation)
         scores = scores_of(load_model(folder, self.given), as_test, None, draws=experiment.draws)
         return float(scores["test"]["values"][self.metric])
+
+
+def shared_by_trials(experiment: Experiment, metric: str, seeds: int = 1) -> dict[str, Any]:
+    """What all trials of a sweep share, as plain data: kept with it, and what ``HeldOutScore`` is made of."""
+    require_count("sweep", "seeds", seeds)
+    # One seed is not written down: sweeps that were begun before there were several go on.
+    return {"experiment": experiment.as_json(), "metric": metric, **({"seeds": seeds} if seeds > 1 else {})}
 
 
 def _path(name: str) -> str:
