@@ -9,9 +9,11 @@ def main() -> int:
     """Run the command that was typed; the exit code."""
     try:
         from .cli import main as run
+        from .cli.imports import process_is_ours
     except MissingExtra as missing:
         print(f"bayeswell: {missing}", file=sys.stderr)  # noqa: T201
         return 2  # as for any other usage that cannot be
+    process_is_ours()
     return run()
 
 

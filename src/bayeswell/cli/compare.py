@@ -12,6 +12,7 @@ from ..errors import BayeswellError, SettingError
 from ..experiments.schema import HOW, RUN, WHAT
 from .command import command, with_settings
 from .comparison_screen import show_comparison, show_failures, told
+from .imports import kept_imports
 from .options import Folds, Json, Quiet, Threads, Workers, experiment_from, use_threads, with_code
 from .report import WriteReport, make_page
 from .screen import one_line, show_json
@@ -90,8 +91,9 @@ def compare(
     json: Json = False,
 ) -> None:
     """Train several methods on one problem and show one table."""
-    from ..experiments import compare as compared
-    from ..experiments.comparison_table import comparison_rows, write_table
+    with kept_imports():
+        from ..experiments import compare as compared
+        from ..experiments.comparison_table import comparison_rows, write_table
 
     given, own = with_code(given)
     _, others = experiment_from(given, EXTRA)

@@ -11,6 +11,7 @@ import typer
 from ..errors import SettingError
 from ..experiments.schema import SETTINGS
 from .command import command, with_settings
+from .imports import kept_imports
 from .options import Json, OwnCode, Threads, own_code_only, use_threads, with_choice
 from .screen import counted, one_line, show_corruptions, show_json, show_scores
 
@@ -79,7 +80,8 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Measure a finished run on test data."""
-    from ..experiments import evaluate as measured
+    with kept_imports():
+        from ..experiments import evaluate as measured
 
     use_threads(threads)
     chosen: dict[str, Any] = {}
@@ -134,9 +136,10 @@ def predict(
     json: Json = False,
 ) -> None:
     """Predict for new inputs."""
-    from ..experiments import predict_file, write_predictions
-    from ..experiments.predicting import Shown, picture_files, prediction_rows
-    from ..experiments.table_inputs import id_cells
+    with kept_imports():
+        from ..experiments import predict_file, write_predictions
+        from ..experiments.predicting import Shown, picture_files, prediction_rows
+        from ..experiments.table_inputs import id_cells
 
     use_threads(threads)
     levels = () if quantiles is None else numbers_in("--quantiles", quantiles)

@@ -12,6 +12,7 @@ from ..errors import SettingError
 from ..experiments.schema import RUN
 from .command import command, with_settings
 from .comparison_screen import show_comparison, show_failures, told
+from .imports import kept_imports
 from .options import (
     CheckpointSteps,
     Folds,
@@ -103,7 +104,8 @@ def train(
     json: Json = False,
 ) -> None:
     """Train one network by one method."""
-    from ..experiments import compare, run
+    with kept_imports():
+        from ..experiments import run
 
     given, own = with_code(given)
     experiment, said = experiment_from(given, PLACE)
@@ -113,6 +115,8 @@ def train(
         for option, used in (("--force", force), ("--csv", csv), ("--tensorboard", tensorboard)):
             if used:
                 raise SettingError(f"{option} is for one run; with --folds there are {folds}")
+        from ..experiments import compare
+
         label = experiment.method_part.name
         table = compare(
             {label: experiment}, [experiment.seed], place, folds=folds, progress=not quiet, given=own,
@@ -145,9 +149,10 @@ def resume(
     json: Json = False,
 ) -> None:
     """Go on with a run that was stopped."""
-    from ..experiments import experiment_of, finished_result, resume_run
-    from ..experiments.paths import run_config
-    from ..training.identity import threads_of
+    with kept_imports():
+        from ..experiments import experiment_of, finished_result, resume_run
+        from ..experiments.paths import run_config
+        from ..training.identity import threads_of
 
     done = finished_result(run) if run_config(run) and epochs is None else None  # first of all: is there a run?
     if done is None:

@@ -10,7 +10,7 @@ from .from_distribution import DistributionLikelihood, adapt
 from .gaussian import Gaussian
 from .negative_binomial import NegativeBinomial
 from .next_token import NextToken
-from .optional import can_be_widened, check_targets, counted, for_outputs, labels_of, weighted_as
+from .optional import can_be_widened, check_targets, counted, for_outputs, labels_of, most_likely, weighted_as
 from .poisson import Poisson
 from .student_t import StudentT
 
@@ -39,5 +39,6 @@ __all__ = [
     "counted",
     "for_outputs",
     "labels_of",
+    "most_likely",
     "weighted_as",
 ]

@@ -126,6 +126,10 @@ class Categorical(nn.Module):
         axis = self._axis(outputs)
         return F.softmax(self._logits(outputs), dim=axis).movedim(axis, -1)
 
+    def most_likely(self, outputs: Tensor) -> Tensor:
+        """(S, ...): argmax f, which is that of softmax(f / T) without computing it."""
+        return outputs.argmax(self._axis(outputs))
+
     def widened(self, factor: float) -> Categorical:
         """This likelihood at a temperature so many times as high."""
         return dataclasses.replace(self, temperature=self.temperature * factor)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from ..types import Likelihood
+from ..types import ClassLikelihood, Likelihood
 
 
 def check_targets(likelihood: Likelihood, targets: Tensor, outputs: Tensor) -> None:
@@ -42,6 +43,16 @@ def labels_of(likelihood: Any, targets: Tensor) -> Tensor:
     """The targets at the places of the outputs, where they are given at others (the next token)."""
     place = getattr(likelihood, "labels", None)
     return targets if place is None else place(targets)
+
+
+def most_likely(likelihood: ClassLikelihood, outputs: Tensor) -> Tensor:
+    """(S, ...): the class of the highest probability; a likelihood may know it without the probabilities."""
+    find = getattr(likelihood, "most_likely", None)
+    if find is not None:
+        found: Tensor = find(outputs)
+        return found
+    with torch.no_grad():
+        return likelihood.class_probabilities(outputs).argmax(-1)
 
 
 def can_be_widened(likelihood: Any) -> bool:

@@ -33,7 +33,6 @@ from .updates import (
     momentum_step,
     newton_step,
     preconditioned_step,
-    square_sum,
 )
 
 __all__ = [
@@ -57,7 +56,6 @@ __all__ = [
     "normals",
     "preconditioned_step",
     "slopes",
-    "square_sum",
     "takes",
     "tied_draw_and_kl",
     "tied_slopes",

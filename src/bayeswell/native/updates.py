@@ -17,16 +17,6 @@ def magnitude(*tensors: Tensor | None) -> float:
     return float(call("magnitude", first.numel(), first, second, third))
 
 
-def square_sum(tensor: Tensor) -> float:
-    """sum x^2: not finite if a number is not, or if a square is too large for float32."""
-    end = array("q", (tensor.numel(),))
-    return 2 * float(call("half_squares", tensor.numel(), tensor, _ONE.buffer_info()[0], end.buffer_info()[0], 1))
-
-
-_ONE = array("f", (1.0,))
-"""The weight of each square."""
-
-
 def langevin_step(key: int | None, weights: Tensor, grads: Tensor, rate: float, scale: float) -> None:
     """weights += scale normals(key) - rate grads, in place; without noise if the key is None."""
     call("langevin_step", weights.numel(), key is not None, key or 0, weights, grads, rate, scale)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -46,8 +46,10 @@ class Batches:
     """Training data in batches. An epoch is decided by its seed alone, and can be entered at any batch.
 
     ``examples`` is N, ``count`` the number M of batches of an epoch, ``shown`` how many examples an epoch shows: N, but
-    for a loader that drops its last batch.
+    for a loader that drops its last batch. ``lasting``: whether nobody writes into the targets of a batch after it.
     """
+
+    lasting: ClassVar[bool] = False
 
     examples: int
     count: int
@@ -69,6 +71,8 @@ class Batches:
 
 class TensorBatches(Batches):
     """Tensors in memory: shuffling and cutting are one indexing operation a batch."""
+
+    lasting: ClassVar[bool] = True
 
     def __init__(
         self,

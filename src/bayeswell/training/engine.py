@@ -237,6 +237,12 @@ class Step:
 
     def gradient(self, piece: Piece, generator: torch.Generator | None) -> Terms:
         """Add the piece's gradient to the parameters'; ranks average theirs after the last piece."""
+        if self.precision is None:  # one device: nothing wraps the objective, nobody waits for the gradient
+            terms: Terms = self.module.objective(
+                self.module.model, piece.inputs, piece.targets, at=piece.at, generator=generator, weights=piece.weights
+            )
+            self.fabric.backward(terms.total)
+            return terms
         self.module.at, self.module.generator, self.module.weights = piece.at, generator, piece.weights
         with self._synchronised(piece.last):
             total = self.wrapped(piece.inputs, piece.targets)

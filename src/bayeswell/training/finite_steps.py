@@ -8,8 +8,7 @@ are looked at where they are read, before they are moved to the device.)
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from ..errors import BayeswellError, DivergenceError
 from ..finite import Answer, looks_at_once
 from ..methods import Assembly
-from ..native import square_sum, takes
+from ..native import magnitude, takes
 from ..objectives import ELBO
 from ..samplers.stepping import Sampler
 from ..types import Terms
@@ -55,7 +54,7 @@ class AtOnce:
         assembly = self._assembly
         gradients = {name: p.grad for name, p in named.items() if p.grad is not None}
         clip_norm = assembly.method.clip_norm
-        if clip_norm is None and takes(*gradients.values()) and math.isfinite(sum(map(square_sum, gradients.values()))):
+        if clip_norm is None and takes(*gradients.values()) and _magnitude(gradients.values()) < _SQUARES_FIT:
             return  # one pass in place of several, and nobody needs the norm itself
         norm = nn.utils.get_total_norm(list(gradients.values()))
         if not bool(norm.isfinite()):
@@ -74,6 +73,20 @@ class AtOnce:
 
     def settle(self) -> None:
         """Nothing is left open."""
+
+
+_SQUARES_FIT = 1e19
+"""Where the magnitudes of all gradients add up to less, the sum of their squares is a number of float32 as well."""
+
+
+def _magnitude(gradients: Iterable[Tensor]) -> float:
+    """sum |g|: not finite, or large, if one number is; vectors of one length are read in one pass."""
+    alike: dict[int, list[Tensor]] = {}
+    for gradient in gradients:
+        alike.setdefault(gradient.numel(), []).append(gradient)
+    return sum(
+        magnitude(*few) for same in alike.values() for few in (same[at : at + 3] for at in range(0, len(same), 3))
+    )
 
 
 def _scaled_norm(assembly: Assembly, gradients: Mapping[str, Tensor], *, clipped: bool) -> tuple[Tensor, str | None]:

@@ -19,8 +19,11 @@ from .engine import Engine, Step
 from .finite_steps import finite_steps_of
 from .records import EpochRecord, History
 from .saved_state import require_alike, require_moments
-from .scores import Score
+from .scores import Score, is_small
 from .streams import Streams
+
+_SCORED_AT_ONCE = 16
+"""Steps whose scores are counted together: one by one each operation of them would find a cold cache."""
 
 
 class Callback:
@@ -57,7 +60,8 @@ class Callback:
 class Run:
     """The state of one member's training; only the loop changes it. ``stop(reason)`` ends it after this epoch.
 
-    ``least`` is how few examples may go through the network at once: 2 where BatchNorm normalises over them.
+    ``sums`` lag behind until ``fold`` is asked for them. ``least`` is how few examples may go through the network at
+    once: 2 where BatchNorm normalises over them.
     """
 
     assembly: Assembly
@@ -83,11 +87,14 @@ class Run:
             self.assembly, self.engine.device, ranks=self.engine.ranks, scales_loss=self.one_step.scales_loss
         )
         self._far_sums: Tensor | None = None
+        self._waiting: list[tuple[Any, Tensor, Tensor | None]] = []
         self._score = Score(self.assembly.likelihood)
         batch_norms = (nn.BatchNorm1d, nn.SyncBatchNorm)
         self.least = 2 if any(isinstance(module, batch_norms) for module in self.assembly.model.net.modules()) else 1
         likelihood = self.assembly.likelihood
         learned = dict(likelihood.named_parameters()) if isinstance(likelihood, nn.Module) else {}
+        # Not where a later step would change what is scored: the likelihood, or the memory of the targets.
+        self._may_wait = self.batches.lasting and not learned
         self.parameters: dict[str, nn.Parameter] = {**dict(self.assembly.model.named_parameters()), **learned}
 
     @property
@@ -126,11 +133,20 @@ class Run:
             return
         examples = len(targets) if at.nll_share else 0
         seen: float = examples if weights is None or not examples else float(weights.sum())
-        # One transfer for all three numbers, and plain floats to add up: this runs once a step.
-        total, nll, kl = torch.stack([terms.total.detach(), terms.nll, terms.kl]).tolist()
-        score = float(self._score(terms.outputs, targets, weights)) if examples else 0.0
-        for index, value in enumerate((total, at.kl_share * kl, examples * nll, score, seen)):
+        # Plain floats to add up: this runs once a step, and whatever torch is asked for costs more than the sum.
+        total, nll, kl = terms.total.item(), terms.nll.item(), terms.kl.item()
+        for index, value in ((0, total), (1, at.kl_share * kl), (2, examples * nll), (4, seen)):
             self.sums[index] += value
+        if examples:
+            self._waiting.append((_detached(terms.outputs), targets, weights))
+            if len(self._waiting) == _SCORED_AT_ONCE or not (self._may_wait and is_small(terms.outputs)):
+                self._score_waiting()
+
+    def _score_waiting(self) -> None:
+        """Add the scores of the pieces that wait for it, in their order."""
+        waiting, self._waiting = self._waiting, []
+        for outputs, targets, weights in waiting:
+            self.sums[3] += float(self._score(outputs, targets, weights))
 
     def _count_there(self, terms: Terms, targets: Tensor, at: Progress, weights: Tensor | None) -> None:
         """The same on an accelerator, where the sums stay until somebody reads them (``fold``)."""
@@ -145,7 +161,8 @@ class Run:
         self._far_sums = added if self._far_sums is None else self._far_sums + added
 
     def fold(self) -> list[float]:
-        """``sums`` with all that an accelerator has counted: this waits for it."""
+        """``sums`` with all that has been met: this waits for an accelerator, and scores what waits to be scored."""
+        self._score_waiting()
         if self._far_sums is not None:
             far, self._far_sums = self._far_sums.tolist(), None
             self.sums = [here + there for here, there in zip(self.sums, far, strict=True)]
@@ -181,7 +198,7 @@ class Run:
         self.history.epochs.append(record)
         self.epoch, self.batch = self.epoch + 1, 0
         self.sums = [0.0] * 5
-        self._far_sums = None
+        self._far_sums, self._waiting = None, []
         return record
 
     def _named_callbacks(self) -> dict[str, Callback]:
@@ -264,3 +281,8 @@ def _require_position(position: Any) -> None:
     whole = all(isinstance(place, int) and not isinstance(place, bool) and place >= 0 for place in position)
     if len(position) != 3 or not whole:
         raise FileError(f"the saved state stands at {position!r}; it must be an epoch, a batch and a step")
+
+
+def _detached(outputs: Any) -> Any:
+    """Without the graph, which would be kept with them."""
+    return outputs.detach() if isinstance(outputs, Tensor) else None

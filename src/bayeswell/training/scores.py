@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..likelihoods import ClassLikelihood, RealLikelihood, counted, for_outputs, labels_of
+from ..finite import looks_at_once
+from ..likelihoods import ClassLikelihood, RealLikelihood, counted, for_outputs, labels_of, most_likely
 from ..metrics import accuracy, brier, ece, gaussian_nll, nll, rmse
 from ..predictive import ClassPrediction, RealPrediction
 from ..predictive.evaluate import predict_and_score
@@ -55,11 +56,22 @@ class Score:
         return 0.0 if self.name is None else self._of(self.likelihood, outputs, targets, weights)
 
 
-@torch.no_grad()
-def _hits(likelihood: ClassLikelihood, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
-    guesses = likelihood.class_probabilities(outputs.detach()).argmax(-1)
-    hits = guesses.reshape(-1) == labels_of(likelihood, targets).reshape(-1)
+_SMALL = 1 << 16
+
+
+def is_small(outputs: Any) -> bool:
+    """Whether the memory behind the outputs (of which they may be a part) is little enough to be kept for a while."""
+    return isinstance(outputs, Tensor) and outputs.untyped_storage().nbytes() <= _SMALL
+
+
+def _hits(likelihood: ClassLikelihood, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> float | Tensor:
+    """Few operations where each example counts once: this runs in every step, and each waits for a cold cache."""
+    guesses, labels = most_likely(likelihood, outputs.detach()), labels_of(likelihood, targets)
+    hits = guesses == labels if guesses.shape == labels.shape else guesses.reshape(-1) == labels.reshape(-1)
     places = counted(likelihood, targets)
+    if places is None and weights is None and looks_at_once(hits.device):
+        return int(hits.sum()) / hits.numel() * len(targets)
+    hits = hits.reshape(-1)
     if places is None:
         return _sum(hits.double(), targets, weights)
     each = torch.ones(len(targets), device=hits.device) if weights is None else weights
