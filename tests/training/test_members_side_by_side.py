@@ -18,8 +18,8 @@ from torch import nn
 import bayeswell as bw
 from bayeswell.errors import SettingError
 from bayeswell.training import RunFolder
-from bayeswell.training.fit import fit_member
 from bayeswell.training.helpers import _shares
+from bayeswell.training.member_runs import fit_member
 from folder_holders import kill_the_holder_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.BayeswellWarning")  # of runs that are too short

@@ -12,7 +12,7 @@ from torch.distributions import Categorical, Independent, MixtureSameFamily, Nor
 
 import bayeswell as bw
 from bayeswell.posteriors import MeanFieldPosterior, MixturePosterior
-from bayeswell.training.fit import fit_member
+from bayeswell.training.member_runs import fit_member
 from bayeswell.training.run import Callback, Run
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.BayeswellWarning")  # short runs

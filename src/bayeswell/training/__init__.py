@@ -3,9 +3,10 @@
 from .data import Batches, WorkerBatches, as_batches, batch_count, usual_batch_size
 from .early_stopping import KeepBest
 from .engine import Devices
-from .fit import fit, fit_member
+from .fit import fit
 from .loggers import CSVLogger
 from .loop import train
+from .member_runs import fit_member
 from .progress import ProgressBar
 from .rate_range import RateRange, rate_range
 from .records import EpochRecord, History
