@@ -76,7 +76,9 @@ def test_libraries_are_there_and_paths_are_those_of_the_program(command: str, tm
 
 
 def test_signals_go_on_to_the_program(command: str) -> None:
-    code = "import time\ntry:\n    print('on', flush=True)\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('so')"
+    code = (
+        "import time\ntry:\n    print('on', flush=True)\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('so')"
+    )
     process = subprocess.Popen([command, "-c", code], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "on\n"
