@@ -39,6 +39,9 @@ from .tempering import AUTO, COLD_START, PRIOR_WEIGHT
 
 EPOCH_METRICS = ("total", "nll", "kl")
 """What a plateau may listen to: means over an epoch."""
+HELD_OUT = "validation."
+"""Before the name of a score on validation data, which a plateau may listen to as well."""
+_HELD_OUT_SCORES = ("nll", "accuracy", "ece", "brier", "rmse")
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class ResolvedMethod:
     kl_weight: KLWeight
     stepper: Stepper
     rate: Rate
+    std_rate: Rate | None
     plateaus: Mapping[str, Plateau]
     alternating: Alternating | None
     sharpness: Sharpness | None
@@ -66,6 +70,11 @@ class ResolvedMethod:
     def name(self) -> str:
         """The method's."""
         return self.method.name
+
+    @property
+    def needs_validation(self) -> str:
+        """The score on validation data that something listens to, or nothing."""
+        return next((one.metric for one in self.plateaus.values() if one.metric.startswith(HELD_OUT)), "")
 
     @property
     def objective_temperature(self) -> float:
@@ -107,6 +116,7 @@ def resolve(method: Method) -> ResolvedMethod:
         kl_weight=KL_WEIGHTS.resolve(method.kl_weight),
         stepper=find_stepper(method.stepper),
         rate=RATES.resolve(method.rate),
+        std_rate=None if method.std_rate is None else RATES.resolve(method.std_rate),
         plateaus={name: _plateau(choice) for name, choice in (method.plateau or {}).items()},
         alternating=None if method.alternate is None else Alternating(method.alternate),
         sharpness=method.sharpness_part,
@@ -133,8 +143,9 @@ def _plateau(choice: Any) -> Plateau:
             raise SettingError(f"plateau: which metric? allowed: {', '.join(EPOCH_METRICS)}")
         choice = Plateau(**settings)
     plateau: Plateau = choice
-    if plateau.metric not in EPOCH_METRICS:
-        raise SettingError(f"plateau: metric = '{plateau.metric}'; {nearest(plateau.metric, EPOCH_METRICS)}")
+    allowed = (*EPOCH_METRICS, *(HELD_OUT + score for score in _HELD_OUT_SCORES))
+    if plateau.metric not in allowed:
+        raise SettingError(f"plateau: metric = '{plateau.metric}'; {nearest(plateau.metric, allowed)}")
     return plateau
 
 
@@ -187,6 +198,11 @@ def _check_end(method: ResolvedMethod) -> None:
         raise CompositionError(
             f"collector '{collector.name}' looks at the ends of {cycles} cycles, but rate '{method.rate.name}' has "
             f"{getattr(method.rate, 'cycles', None)}; give both the same number"
+        )
+    if collector is not None and cycles is not None and getattr(method.rate, "cycle_steps", None) is not None:
+        raise CompositionError(
+            f"collector '{collector.name}' counts cycles, but rate '{method.rate.name}' has cycle_steps; give both "
+            "the same number of cycles"
         )
     if post_hoc is not None and POINT not in posterior.provides:
         raise CompositionError(

@@ -4,11 +4,11 @@ from ..registry import Registry
 from ..types import Rate, Stepper
 from .adabound import AdaBound, AdaBoundOptimizer, AMSBound, rate_bounds
 from .from_torch import TorchOptimizer, optimizer_part
-from .groups import MEANS, STDS, Alternating, hold_inactive, parameter_groups, set_rates
+from .groups import MEANS, NOISE, STDS, Alternating, hold_inactive, parameter_groups, set_rates
 from .ivon import IVON, IVONOptimizer
 from .plateau import Plateau, PlateauState, means_by_nll_stds_by_kl
 from .rate_functions import RateFunction, TorchScheduler
-from .rates import RATES, Constant, Cosine, Cyclic, StepDecay, WarmUp
+from .rates import RATES, Constant, Cosine, Cyclic, Linear, Power, StepDecay, WarmUp
 from .robust_region import (
     RobustRegion,
     least_robust_momentum,
@@ -32,6 +32,7 @@ OPTIMIZERS: Registry[Stepper] = Registry(
 __all__ = [
     "IVON",
     "MEANS",
+    "NOISE",
     "OPTIMIZERS",
     "RATES",
     "SGD",
@@ -47,8 +48,10 @@ __all__ = [
     "Cosine",
     "Cyclic",
     "IVONOptimizer",
+    "Linear",
     "Plateau",
     "PlateauState",
+    "Power",
     "RAdam",
     "Rate",
     "RateFunction",
