@@ -171,6 +171,17 @@ def test_parts_of_other_packages_are_listed_and_chosen_by_name(
     assert said.code == 0, said.err
 
 
+def test_every_part_is_listed_with_its_settings(bayeswell: Any) -> None:
+    listed = {(one["part"], one["name"]): one for one in json.loads(bayeswell("parts", "--json").out)}
+    assert listed["sharpness", "sharpness"]["settings"] == {"rho": 0.05, "geometry": "identity", "norm": "paper"}
+    assert listed["plateau", "plateau"]["settings"]["patience"] == 1
+    assert listed["rate", "linear"]["settings"] == {"begin": 0.375, "end": 0.675, "final": 0.2}
+    # Whatever a method may be given by name, and has settings, is there.
+    parts = {"posterior", "prior", "estimator", "divergence", "kl_weight", "stepper", "rate", "collector", "post_hoc"}
+    assert {part for part, _ in listed} == parts | {"likelihood", "sharpness", "plateau"}
+    assert all(one["summary"] and one["paper"] for one in listed.values())
+
+
 def test_parts_go_by_the_words_of_a_method(bayeswell: Any) -> None:
     steppers = {one["name"] for one in json.loads(bayeswell("parts", "stepper", "--json").out)}
     assert steppers == {*OPTIMIZERS, *SAMPLERS}
