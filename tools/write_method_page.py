@@ -63,7 +63,7 @@ def _method_settings() -> list[str]:
     cells = ", ".join(f"`{name}` {_value(getattr(usual, name))}" for name in own)
     return [
         "Of `bbb`; others differ where the table above says so. `--set NAME=VALUE` on the command line, a key of the",
-        "table `[method]` in a file, an argument of `fit`; a setting of a part goes as `posterior.rank=3`. `lr` is short",
+        "table `[method]` in a file, an argument of `fit`; a setting of a part is `posterior.rank=3`. `lr` is short",
         "for the stepper's. `bayeswell methods NAME` shows those of one method, `bayeswell parts` what follows below.",
         "",
         f"{cells}.",
