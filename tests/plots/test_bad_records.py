@@ -56,6 +56,8 @@ EMPTY: dict[str, list[Any]] = {
         {"rows": [{"method": "a", "scores": {"nll": {"mean": None}}}]},
     ],
     "rate_range": [{"rates": [], "objectives": []}, {"rates": [0.1], "objectives": [2.0]}],
+    "robust_region": [{}, {"a": {"curvature_min": 1.0, "curvature_max": 1.0}}],
+    "schedules": [{}, {"a": {"steps": [], "values": []}}, {"a": {"steps": [0.0], "values": [0.5]}}],
     "interval_coverage": [{}, {"a": {"levels": [], "observed": []}}, {"a": {"levels": [0.5], "observed": [0.4]}}],
     "quantile_calibration": [{}, {"a": {"levels": [], "observed": []}}, {"a": {"levels": [0.5], "observed": [0.4]}}],
     "residuals": [
