@@ -5,7 +5,7 @@ from .fidelity import Fidelity, Probabilities, fidelity, fidelity_to_file, read_
 from .landscapes import LossLine, LossPlane, filter_normalised, loss_line, loss_plane
 from .layers import LayerReport, LayerRow, layer_report
 from .records import Record
-from .schedules import kl_weight_path, rate_path
+from .schedules import RateTrace, kl_weight_path, rate_path
 from .sharpness import DrawSharpness, SharpnessReport, sharpness
 from .signal_to_noise import GradientSNR, SNRRow, SNRWindow, gradient_snr
 from .spectra import LayerSpectrum, Spectra, SpectrumTrace, explained_variance, spectra
@@ -24,6 +24,7 @@ __all__ = [
     "LossPlane",
     "ParetoReport",
     "Probabilities",
+    "RateTrace",
     "Record",
     "SNRRow",
     "SNRWindow",

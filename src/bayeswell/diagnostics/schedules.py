@@ -1,12 +1,16 @@
-"""What a schedule will do, before anything is trained."""
+"""What a schedule will do, before anything is trained, and what the rates were, step by step."""
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import require_count
 from ..optimizers import RATES
+from ..optimizers.groups import names_of
 from ..schedules import KL_WEIGHTS
+from ..training.run import Callback, Run
 from ..types import Progress
 
 _MOST = 2000
@@ -24,6 +28,35 @@ def rate_path(rate: Any, total_steps: int, batches: int = 1) -> dict[str, list[f
 def kl_weight_path(weight: Any, total_steps: int, batches: int = 1) -> dict[str, list[float]]:
     """The same of a KL weight."""
     return _path(KL_WEIGHTS.resolve(weight), total_steps, batches)
+
+
+class RateTrace(Callback):
+    """Keeps the learning rate of each group after (at most) 2,000 of the steps, of the first member.
+
+    ``paths`` has ``steps`` and ``values`` by group, as ``plot_schedules`` takes them: with schedules, plateaus and what
+    a stepper found by itself, all in one number.
+    """
+
+    def __init__(self) -> None:
+        self.paths: dict[str, dict[str, list[float]]] = {}
+
+    def after_step(self, run: Run) -> None:
+        step = run.step - 1  # the one that has just been taken
+        every = -(-run.total_steps // _MOST)
+        if run.member or (step % every and step != run.total_steps - 1):
+            return
+        groups, fitting = run.assembly.optimizer.param_groups, run.assembly.fitting
+        rates = [group["lr"] for group in groups] if fitting is None else fitting.learning_rates()
+        for name, rate in zip(names_of(groups), rates, strict=True):
+            path = self.paths.setdefault(name, {"steps": [], "values": []})
+            path["steps"].append(float(step))
+            path["values"].append(float(rate))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"paths": copy.deepcopy(self.paths)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.paths = {name: {key: list(path[key]) for key in path} for name, path in state["paths"].items()}
 
 
 def _path(value: Any, total_steps: int, batches: int) -> dict[str, list[float]]:

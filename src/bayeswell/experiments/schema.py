@@ -171,7 +171,7 @@ class RunSettings:
         bool,
         Setting(
             RUN,
-            "Keep the signal-to-noise of gradients and the stds along training, for the report.",
+            "Keep the signal-to-noise of gradients, the stds and the rates along training, for the report.",
             shown="off",
             off="--no-diagnose",
             check=switch,
