@@ -13,7 +13,7 @@ from bayeswell.errors import CompositionError, SettingError
 from bayeswell.experiments import Experiment
 from bayeswell.methods import assemble
 from bayeswell.methods.grouping import rate_of
-from bayeswell.optimizers import Constant, Cosine, Plateau, PlateauState
+from bayeswell.optimizers import Constant, Cosine, OptimizersTogether, Plateau, PlateauState
 from bayeswell.random import make_generator
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.BayeswellWarning")  # short runs
@@ -45,6 +45,57 @@ def test_a_rate_that_is_a_multiple_is_the_same_run_as_the_product() -> None:
     one = bw.fit(net(), (X, Y), "bbb", lr=0.004, std_multiplier=7, **COMMON)
     other = bw.fit(net(), (X, Y), "bbb", lr=0.004, std_lr=0.028, **COMMON)
     torch.testing.assert_close(one.model.posterior.log_std, other.model.posterior.log_std, rtol=1e-4, atol=1e-5)
+
+
+def test_stds_may_have_an_optimizer_of_their_own() -> None:
+    """Two steps by hand: Adam for the means, SGD without momentum for the stds, from the gradients of the same loss."""
+    parts = {"stepper": {"name": "adam", "lr": 0.01}, "std_stepper": {"name": "sgd", "lr": 0.3, "momentum": 0.0}}
+    chosen = bw.find_method("bbb").changed(**parts, temperature=0.1, rate="constant")
+    made = assemble(chosen, net(), "categorical", dataset_size=60, batches=4, epochs=2, generator=make_generator(0))
+    mean, log_std = made.model.posterior.mean, made.model.posterior.log_std
+    assert [group["lr"] for group in made.optimizer.param_groups] == pytest.approx([0.01, 0.3])
+    copies = [nn.Parameter(one.detach().clone()) for one in (mean, log_std)]
+    adam, sgd = torch.optim.Adam([copies[0]], lr=0.01), torch.optim.SGD([copies[1]], lr=0.3)
+    for step in range(3):
+        for parameter, copied in zip((mean, log_std), copies, strict=True):
+            parameter.grad = torch.linspace(-1, 2, len(parameter)) + 0.3 * step
+            copied.grad = parameter.grad.clone()
+        made.optimizer.step()
+        adam.step()
+        sgd.step()
+        if step == 1:  # a run that was cut off: another optimizer goes on from its state
+            state = made.optimizer.state_dict()
+            made = assemble(
+                chosen, net(), "categorical", dataset_size=60, batches=4, epochs=2, generator=make_generator(0)
+            )
+            made.optimizer.load_state_dict(state)
+            with torch.no_grad():
+                made.model.posterior.mean.copy_(mean)
+                made.model.posterior.log_std.copy_(log_std)
+            mean, log_std = made.model.posterior.mean, made.model.posterior.log_std
+    torch.testing.assert_close(mean, copies[0])
+    torch.testing.assert_close(log_std, copies[1])
+
+
+@pytest.mark.parametrize("other", [{"name": "torch", "optimizer": "RMSprop", "lr": 0.02}, "adagrad"])
+def test_two_optimizers_train(other: Any) -> None:
+    choice = {"name": "torch", "optimizer": "Adagrad", "lr": 0.02} if other == "adagrad" else other
+    result = bw.fit(net(), (X, Y), "bbb", **{**COMMON, "epochs": 6, "lr": 0.02}, std_stepper=choice)
+    records = result.histories[0].epochs
+    assert records[-1].nll < records[0].nll
+    assert records[-1].std_ratio != pytest.approx(records[0].std_ratio, rel=1e-6)
+    assert records[0].rates == pytest.approx({"means": 0.02, "stds": 0.02})
+
+
+def test_the_rate_of_the_stds_wins_over_that_of_their_optimizer() -> None:
+    assert rates(std_stepper={"name": "sgd", "lr": 0.2}, std_lr=0.07)[0]["stds"] == pytest.approx(0.07)
+
+
+def test_an_optimizer_that_keeps_more_than_state_of_parameters_steps_alone() -> None:
+    one, other = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(2))
+    sampler = bw.SAMPLERS.resolve("sgld").build([one], dataset_size=10, generator=make_generator(0))
+    with pytest.raises(CompositionError, match=r"it keeps \['generator', 'step'\] of the whole step"):
+        OptimizersTogether([sampler, torch.optim.SGD([other], lr=0.1)])
 
 
 def test_stds_may_have_a_schedule_of_their_own() -> None:
@@ -141,6 +192,9 @@ def test_the_scale_acts_before_clipping() -> None:
         ("map", {"std_lr": 0.1}, SettingError, "std_lr has no use: the network has no stds"),
         ("map", {"std_rate": "cosine"}, SettingError, "std_rate has no use: the network has no stds"),
         ("ivon", {"std_lr": 0.1}, CompositionError, "'ivon' moves means and stds together"),
+        ("map", {"std_stepper": "sgd"}, SettingError, "std_stepper has no use: the network has no stds"),
+        ("ivon", {"std_stepper": "sgd"}, CompositionError, "std_stepper: 'ivon' moves all weights by itself"),
+        ("bbb", {"std_stepper": "sgld"}, CompositionError, "std_stepper: 'sgld' moves all weights by itself"),
         ("sgld", {"loss_scale": "thesis"}, CompositionError, "lets 'sgld' draw from another posterior"),
         ("ivon", {"loss_scale": "thesis"}, CompositionError, "lets 'ivon' draw from another posterior"),
     ],

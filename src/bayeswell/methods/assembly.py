@@ -42,7 +42,7 @@ from ..outputs import Output
 from ..priors import FlatPrior
 from ..samplers.fitting import FittedSampler
 from ..types import Collector, FitsItself, KLWeight, Objective, PostHocPart, Progress, Rate, Stepper
-from .grouping import gradient_factor, groups_of, rate_of, require_groups
+from .grouping import built, gradient_factor, groups_of, rate_of, require_groups
 from .method import DISPERSED, OWN_DROPOUT, Method
 from .resolved import HELD_OUT, ResolvedMethod, resolve
 from .tempering import SETTLED, Tempering, scale_prior
@@ -175,6 +175,7 @@ def assemble(
     parts = method if isinstance(method, ResolvedMethod) else resolve(method)
     total_steps = max(1, epochs * batches)  # a run of no epochs has an optimizer too, which never steps
     chosen, stepper = parts.method, parts.stepper.planned(total_steps)
+    std_stepper = None if parts.std_stepper is None else parts.std_stepper.planned(total_steps)
     model = _lifted(parts, net, where, member)
     model = model if output is None else model.with_output(output)
     if parts.tempers_itself:
@@ -199,16 +200,18 @@ def assemble(
     )
     elbo.to(model.posterior.mean_vector().device)  # what is learned of the noise lives where the weights do
     elbo.divergence_for(model)
-    groups = groups_of(chosen, model, elbo, stepper)
+    groups = groups_of(chosen, model, elbo, stepper, std_stepper)
     require_groups(parts.plateaus, groups)
-    _warn_of_std_convergence(model, groups, stepper, parts.std_rate or parts.rate, elbo.kl_weight, total_steps, batches)
+    _warn_of_std_convergence(
+        model, groups, std_stepper or stepper, parts.std_rate or parts.rate, elbo.kl_weight, total_steps, batches
+    )
     context = {
         "dataset_size": dataset_size,
         "generator": generator,
         "total_steps": total_steps,
         "prior": model.prior,
     }
-    optimizer = stepper.build(groups, **{name: context[name] for name in stepper.wants})
+    optimizer = built(groups, stepper, std_stepper, context)
     fitting = optimizer if isinstance(optimizer, FitsItself) else None
     if isinstance(optimizer, FittedSampler):
         optimizer.finds_temperature = parts.tempers_itself

@@ -5,23 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
 from ..errors import CompositionError, SettingError, nearest
 from ..lifting import BayesianModule
 from ..objectives import ELBO
-from ..optimizers import NOISE, STDS, Plateau, parameter_groups
+from ..optimizers import NOISE, STDS, OptimizersTogether, Plateau, parameter_groups
 from ..types import Rate, Stepper
 from .method import PER_DATUM, Method
 
 
-def groups_of(method: Method, model: BayesianModule, elbo: ELBO, stepper: Stepper) -> list[dict[str, Any]]:
+def groups_of(
+    method: Method, model: BayesianModule, elbo: ELBO, stepper: Stepper, std_stepper: Stepper | None = None
+) -> list[dict[str, Any]]:
     """Means, stds and, for a sampler, the parameters that take no noise, as groups of their own."""
     noise = list(elbo.parameters())
     has_stds = any(name != "mean" for name, _ in model.posterior.named_parameters())
     lr = stepper.lr or 1.0
     multiplier = method.std_multiplier if has_stds or noise else 1.0
-    if method.std_lr is not None or method.std_rate is not None:
+    if method.std_lr is not None or method.std_rate is not None or std_stepper is not None:
         _require_stds(method, has_stds or bool(noise), stepper)
-        multiplier = multiplier if method.std_lr is None else method.std_lr / lr
+        own = method.std_lr if std_stepper is None or method.std_lr is not None else std_stepper.lr
+        multiplier = multiplier if own is None else own / lr
     groups = parameter_groups(model, lr, multiplier, noise)
     if not stepper.samples:
         return groups
@@ -34,13 +39,28 @@ def groups_of(method: Method, model: BayesianModule, elbo: ELBO, stepper: Steppe
 
 
 def _require_stds(method: Method, trained: bool, stepper: Stepper) -> None:
-    name = "std_lr" if method.std_lr is not None else "std_rate"
+    name = next(one for one in ("std_lr", "std_rate", "std_stepper") if getattr(method, one) is not None)
     if not trained:
         raise SettingError(f"{method.name}: {name} has no use: the network has no stds to train")
     if stepper.handles_divergence:
         raise CompositionError(
             f"{method.name}: {name} has no use: optimizer '{stepper.name}' moves means and stds together"
         )
+
+
+def built(
+    groups: list[dict[str, Any]], stepper: Stepper, std_stepper: Stepper | None, context: Mapping[str, Any]
+) -> torch.optim.Optimizer:
+    """The optimizer of all groups; with a ``std_stepper`` that of two that step as one."""
+
+    def build(part: Stepper, own: list[dict[str, Any]]) -> torch.optim.Optimizer:
+        return part.build(own, **{name: context[name] for name in part.wants})
+
+    if std_stepper is None:
+        return build(stepper, groups)
+    stds = [group for group in groups if group["name"] in (STDS, NOISE)]
+    means = [group for group in groups if group["name"] not in (STDS, NOISE)]
+    return OptimizersTogether([build(stepper, means), build(std_stepper, stds)])
 
 
 def gradient_factor(method: Method, stepper: Stepper, batches: int) -> float:

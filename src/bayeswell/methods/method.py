@@ -39,7 +39,8 @@ class Method:
     whole divergence under the prior as it is, 1 is Bayes' rule, below 1 is a cold posterior. With "auto" the fit finds
     T and the weight is 0.1 (``Tempering``); ``temperature=result.temperature, prior_weight=0.1`` says the same in
     numbers. A sampler's or post-hoc part's own temperature is a further factor. ``std_multiplier`` is the learning rate
-    of stds relative to that of means, ``std_lr`` (if given) that rate itself; ``rate`` multiplies all learning rates
+    of stds relative to that of means, ``std_lr`` (if given) that rate itself; ``std_stepper`` (if given) moves
+    stds and learned noise in place of ``stepper``, at its own rate; ``rate`` multiplies all learning rates
     along training, ``std_rate`` (if given) those of stds and learned noise in its place. ``plateau`` maps a group
     ("means", "stds", "noise") to a ``Plateau`` on a metric of its own (nll, kl, total; of held-out data validation.nll
     and its kin); ``alternate`` trains means and stds in turn, so many epochs each. ``loss_scale`` "thesis" takes
@@ -68,6 +69,7 @@ class Method:
     temperature: float | str = AUTO
     prior_weight: float | None = None
     stepper: Choice = "adam"
+    std_stepper: Choice | None = None
     std_multiplier: float = 10.0
     std_lr: float | None = None
     rate: Choice = "cosine"
@@ -192,7 +194,18 @@ def known_settings(owner: str, kind: Any, settings: Mapping[str, Any]) -> dict[s
 
 
 _PARTS = frozenset(
-    {"posterior", "estimator", "divergence", "kl_weight", "stepper", "rate", "std_rate", "collector", "post_hoc"}
+    {
+        "posterior",
+        "estimator",
+        "divergence",
+        "kl_weight",
+        "stepper",
+        "std_stepper",
+        "rate",
+        "std_rate",
+        "collector",
+        "post_hoc",
+    }
 )
 """Fields that hold one part: settings alone change the one that is there. (A nameless mapping of priors is by name.)"""
 

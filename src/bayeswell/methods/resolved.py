@@ -58,6 +58,7 @@ class ResolvedMethod:
     divergence: Divergence | None
     kl_weight: KLWeight
     stepper: Stepper
+    std_stepper: Stepper | None
     rate: Rate
     std_rate: Rate | None
     plateaus: Mapping[str, Plateau]
@@ -115,6 +116,7 @@ def resolve(method: Method) -> ResolvedMethod:
         divergence=None if method.divergence is None else DIVERGENCES.resolve(method.divergence),
         kl_weight=KL_WEIGHTS.resolve(method.kl_weight),
         stepper=find_stepper(method.stepper),
+        std_stepper=None if method.std_stepper is None else find_stepper(method.std_stepper),
         rate=RATES.resolve(method.rate),
         std_rate=None if method.std_rate is None else RATES.resolve(method.std_rate),
         plateaus={name: _plateau(choice) for name, choice in (method.plateau or {}).items()},
@@ -152,6 +154,12 @@ def _plateau(choice: Any) -> Plateau:
 def _check_stepper(method: ResolvedMethod) -> None:
     """A sampler moves points; a stepper that takes care of the divergence moves means and log stds."""
     stepper, posterior = method.stepper, method.posterior
+    for one in () if method.std_stepper is None else (stepper, method.std_stepper):
+        if one.samples or one.handles_divergence:
+            raise CompositionError(
+                f"std_stepper: '{one.name}' moves all weights by itself, and no other beside it; use 'sgd', 'adam' or "
+                "its kin for both"
+            )
     point = POINT in posterior.provides
     if stepper.samples and not point:
         raise CompositionError(

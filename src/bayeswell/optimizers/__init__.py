@@ -18,6 +18,7 @@ from .robust_region import (
 )
 from .standard import SGD, Adam, AdamW, AMSGrad, RAdam
 from .std_convergence import counted_steps, reachable_log_std, std_convergence_warning, stds_out_of_reach
+from .together import OptimizersTogether
 from .yellowfin import YellowFin, YellowFinOptimizer, momentum_root
 
 OPTIMIZERS: Registry[Stepper] = Registry(
@@ -49,6 +50,7 @@ __all__ = [
     "Cyclic",
     "IVONOptimizer",
     "Linear",
+    "OptimizersTogether",
     "Plateau",
     "PlateauState",
     "Power",

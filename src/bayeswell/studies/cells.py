@@ -13,7 +13,13 @@ from ..experiments import Experiment
 from ..experiments.experiment import slug
 from ..plain import plain
 
-LATER: Mapping[str, Any] = {"init": None, "std_lr": None, "std_rate": None, "loss_scale": "per_datum"}
+LATER: Mapping[str, Any] = {
+    "init": None,
+    "std_lr": None,
+    "std_rate": None,
+    "std_stepper": None,
+    "loss_scale": "per_datum",
+}
 """Settings of runs and methods that came when results were kept already, with the value that changes nothing.
 
 Where they have it they are no part of a hash: else every result would count as older for a setting it never had.
