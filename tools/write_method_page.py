@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import bayeswell as bw
+from bayeswell.cli.parts import part_records
 from bayeswell.methods import METHODS, Method
-from bayeswell.registry import Registry
 
 PAGE = Path(__file__).parents[1] / "docs" / "methods.md"
 
@@ -35,6 +34,42 @@ def _shown(choice: object) -> str:
     return f"`{choice}`"
 
 
+AXES = {
+    "Posteriors": "posterior",
+    "Priors": "prior",
+    "Likelihoods": "likelihood",
+    "Estimators": "estimator",
+    "Divergences": "divergence",
+    "KL weights": "kl_weight",
+    "Optimizers": "stepper",
+    "Samplers": "stepper",
+    "Rates": "rate",
+    "Plateaus": "plateau",
+    "Sharpness": "sharpness",
+    "Collectors": "collector",
+    "Post-hoc": "post_hoc",
+}
+_NAMES = {"Optimizers": tuple(bw.OPTIMIZERS), "Samplers": tuple(bw.SAMPLERS)}
+
+
+def _value(value: object) -> str:
+    return "none" if value is None else f"{value}".lower() if isinstance(value, bool) else f"{value}".replace("'", '"')
+
+
+def _method_settings() -> list[str]:
+    """What ``bbb`` has for every setting that a method may be given."""
+    usual = METHODS["bbb"]
+    own = [name for name in Method.settings() if name != "lr"]
+    cells = ", ".join(f"`{name}` {_value(getattr(usual, name))}" for name in own)
+    return [
+        "Of `bbb`; others differ where the table above says so. `--set NAME=VALUE` on the command line, a key of the",
+        "table `[method]` in a file, an argument of `fit`; a setting of a part is `posterior.rank=3`. `lr` is short",
+        "for the stepper's. `bayeswell methods NAME` shows those of one method, `bayeswell parts` what follows below.",
+        "",
+        f"{cells}.",
+    ]
+
+
 def page() -> str:
     """The whole page."""
     lines = [
@@ -49,24 +84,14 @@ def page() -> str:
     ]
     for name, method in METHODS.items():
         lines.append(f"| `{name}` | {method.summary} | {parts_of(method)} | {method.cost:g} | {method.paper} |")
-    registries: dict[str, Registry[Any]] = {
-        "Posteriors": bw.POSTERIORS,
-        "Priors": bw.PRIORS,
-        "Likelihoods": bw.LIKELIHOODS,
-        "Estimators": bw.ESTIMATORS,
-        "Divergences": bw.DIVERGENCES,
-        "KL weights": bw.KL_WEIGHTS,
-        "Optimizers": bw.OPTIMIZERS,
-        "Samplers": bw.SAMPLERS,
-        "Rates": bw.RATES,
-        "Collectors": bw.AVERAGING,
-        "Post-hoc": bw.POST_HOC,
-    }
-    for title, registry in registries.items():
-        lines += ["", f"## {title}", "", "| name | what it is | paper |", "|---|---|---|"]
-        for name, (summary, paper) in registry.summaries().items():
-            cell = summary.replace("|", "\\|")
-            lines.append(f"| `{name}` | {cell} | {paper} |")
+    lines += ["", "## Settings of a method", "", *_method_settings()]
+    for title, axis in AXES.items():
+        lines += ["", f"## {title}", "", "| name | what it is | settings | paper |", "|---|---|---|---|"]
+        for record in part_records():
+            if record["part"] == axis and (title not in _NAMES or record["name"] in _NAMES[title]):
+                summary = record["summary"].replace("|", "\\|")
+                settings = ", ".join(f"`{name}` {_value(value)}" for name, value in record["settings"].items())
+                lines.append(f"| `{record['name']}` | {summary} | {settings} | {record['paper']} |")
     return "\n".join(lines) + "\n"
 
 

@@ -33,6 +33,7 @@ SAID: Mapping[str, tuple[list[str], Any]] = {
     "model": (["--model", "mlp", "--model-set", "hidden=[7,9]"], {"name": "mlp", "hidden": [7, 9]}),
     "likelihood": (["--likelihood", "gaussian", "--likelihood-set", "std=2"], {"name": "gaussian", "std": 2}),
     "where": (["--where", "dense1,head*"], ["dense1", "head*"]),
+    "init": (["--init", "runs/first"], "runs/first"),
     "epochs": (["--epochs", "7"], 7),
     "batch_size": (["--batch-size", "33"], 33),
     "seed": (["--seed", "5"], 5),
@@ -169,6 +170,17 @@ def test_parts_of_other_packages_are_listed_and_chosen_by_name(
     small = ["--model", "mlp", "--model-set", "hidden=[4]", "--epochs", "1", "--batch-size", "600", "--draws", "2"]
     said = bayeswell("train", "--set", "prior=from_outside", *small, "--quiet", "--out", tmp_path / "run")
     assert said.code == 0, said.err
+
+
+def test_every_part_is_listed_with_its_settings(bayeswell: Any) -> None:
+    listed = {(one["part"], one["name"]): one for one in json.loads(bayeswell("parts", "--json").out)}
+    assert listed["sharpness", "sharpness"]["settings"] == {"rho": 0.05, "geometry": "identity", "norm": "paper"}
+    assert listed["plateau", "plateau"]["settings"]["patience"] == 1
+    assert listed["rate", "linear"]["settings"] == {"begin": 0.375, "end": 0.675, "final": 0.2}
+    # Whatever a method may be given by name, and has settings, is there.
+    parts = {"posterior", "prior", "estimator", "divergence", "kl_weight", "stepper", "rate", "collector", "post_hoc"}
+    assert {part for part, _ in listed} == parts | {"likelihood", "sharpness", "plateau"}
+    assert all(one["summary"] and one["paper"] for one in listed.values())
 
 
 def test_parts_go_by_the_words_of_a_method(bayeswell: Any) -> None:

@@ -122,6 +122,25 @@ def test_activation_is_used_everywhere(name: str) -> None:
     assert kinds == {nn.SiLU}
 
 
+@pytest.mark.parametrize("name", [name for name in SMALL if "pooling" in MODELS[name].__dataclass_fields__])
+def test_average_pooling_is_used_everywhere_and_changes_no_size(name: str) -> None:
+    largest, average = small(name), small(name, pooling="average")
+    pools = {type(module) for module in average.modules() if "Pool" in type(module).__name__}
+    assert pools == {nn.AvgPool2d}
+    assert [tuple(one.shape) for one in average.parameters()] == [tuple(one.shape) for one in largest.parameters()]
+    # The two differ where the four pixels of a window do.
+    average.load_state_dict(largest.state_dict())
+    inputs = batch(name)
+    assert not torch.allclose(average.eval()(inputs), largest.eval()(inputs), rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["cnn", "lenet5", "lenet_wide", "lenet_hwa", "vgg"])
+def test_softplus_and_average_pooling_please_variational_laplace(name: str) -> None:
+    estimator = bw.ESTIMATORS.resolve("variational_laplace")
+    assert estimator.cautions(small(name, activation="softplus", pooling="average")) == []
+    assert "MaxPool2d" in estimator.cautions(small(name, activation="softplus"))[0]
+
+
 def test_default_activations() -> None:
     assert any(isinstance(module, nn.Softplus) for module in on_meta("preact_resnet18", CIFAR, 10).modules())
     assert any(isinstance(module, nn.ReLU) for module in on_meta("resnet18", CIFAR, 10).modules())
@@ -218,6 +237,8 @@ def test_default_model_fits(shape: tuple[int, ...], vocabulary: int | None, name
         ({"name": "resnet18", "width": 2.5}, CIFAR, None, "width = 2.5"),
         ({"name": "resnet18", "widht": 2}, CIFAR, None, "did you mean 'width'"),
         ({"name": "vgg", "activation": "rleu"}, CIFAR, None, "did you mean 'relu'"),
+        ({"name": "lenet5", "pooling": "mean"}, CIFAR, None, "pooling = 'mean'; .*allowed: average, max"),
+        ({"name": "lenet5", "pooling": ["max"]}, CIFAR, None, "pooling = "),
         ({"name": "resnet18", "stem": "smal"}, CIFAR, None, "did you mean 'small'"),
         ({"name": "preresnet164", "depth": 30}, CIFAR, None, r"depth = 30; it must be 9 n \+ 2: 11, 20, 29"),
         ({"name": "preresnet164", "depth": 9 * 10**9 + 2}, CIFAR, None, "at most 2000"),

@@ -18,6 +18,8 @@ from bayeswell.optimizers import (
     Constant,
     Cosine,
     Cyclic,
+    Linear,
+    Power,
     StepDecay,
     WarmUp,
 )
@@ -41,6 +43,13 @@ def test_rates_agree_with_torch() -> None:
     pairs: list[tuple[Any, Callable[[torch.optim.Optimizer], Any]]] = [
         (Constant(), lambda o: schedulers.ConstantLR(o, factor=1.0)),
         (StepDecay((0.5, 0.7), 0.3), lambda o: schedulers.MultiStepLR(o, [20, 28], 0.3)),
+        (
+            Linear(0.25, 0.75, final=0.3),
+            lambda o: schedulers.SequentialLR(
+                o, [schedulers.ConstantLR(o, 1.0), schedulers.LinearLR(o, 1.0, 0.3, total_iters=20)], [10]
+            ),
+        ),
+        (Power(0.55, 0.1), lambda o: schedulers.LambdaLR(o, lambda t: min(1.0, (0.1 + t // 8) ** -0.55))),
         (Cosine(final=0.1), lambda o: schedulers.CosineAnnealingLR(o, 40, 0.1)),
         (Cyclic(4, low=0.2), lambda o: schedulers.CosineAnnealingWarmRestarts(o, 10, eta_min=0.2)),
         (
@@ -64,6 +73,33 @@ def test_step_decay_falls_at_the_very_step() -> None:
             assert first == 0 or rate.factor(Progress(first - 1, total)) == 1.0, (total, percent)
 
 
+def test_linear_is_the_schedule_of_swag() -> None:
+    # swa_gaussian, experiments/train: t = epoch / swa_start, ratio = swa_lr / lr_init.
+    epochs, start, ratio = 300, 160, 0.25
+    expected = []
+    for epoch in range(epochs):
+        t = epoch / start
+        expected.append(1.0 if t <= 0.5 else 1.0 - (1.0 - ratio) * (t - 0.5) / 0.4 if t <= 0.9 else ratio)
+    share = start / epochs
+    found = factors(Linear(0.5 * share, 0.9 * share, ratio), epochs)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    # A jump where both meet is a step.
+    assert factors(Linear(0.5, 0.5, 0.1), 4) == [1.0, 1.0, 0.1, 0.1]
+
+
+def test_power_is_the_rate_of_flat_seeking_sgld() -> None:
+    expected = [min(0.2, 0.2 / (0.1 + epoch) ** 0.55) for epoch in range(5) for _ in range(8)]
+    np.testing.assert_allclose([0.2 * factor for factor in factors(Power(), 40)], expected, rtol=1e-12)
+
+
+def test_cycles_may_have_a_length_in_steps() -> None:
+    expected = [0.2 + 0.8 * (1 + math.cos(math.pi * (k % 7) / 7)) / 2 for k in range(30)]
+    np.testing.assert_allclose(factors(Cyclic(low=0.2, cycle_steps=7), 30), expected, rtol=1e-12)
+    # Whatever the length of the run, even where nobody has planned it.
+    assert Cyclic(cycle_steps=7).factor(Progress(8)) == Cyclic(cycle_steps=7).factor(Progress(1))
+    assert Cyclic(cycle_steps=7).length(100) == 7
+
+
 def test_uneven_cycles_are_those_of_cyclical_sgld() -> None:
     # eq. (1) of Zhang et al. 2020: (cos(pi mod(k - 1, ceil(K/M)) / ceil(K/M)) + 1) / 2, k from 1.
     total, cycles = 50, 7
@@ -80,7 +116,16 @@ def test_warm_up_multiplies_what_comes_after() -> None:
 
 @pytest.mark.parametrize(
     "rate",
-    [Constant(), StepDecay((0.2, 0.9), 0.5), Cosine(0.1), Cyclic(3, 0.2, "triangular"), WarmUp(0.2, "cosine")],
+    [
+        Constant(),
+        StepDecay((0.2, 0.9), 0.5),
+        Linear(0.2, 0.5, 0.1),
+        Cosine(0.1),
+        Power(0.3, 0.4),
+        Cyclic(3, 0.2, "triangular"),
+        Cyclic(cycle_steps=9),
+        WarmUp(0.2, "cosine"),
+    ],
     ids=lambda rate: rate.name,
 )
 def test_rates_survive_json_and_stay_in_range(rate: Any) -> None:
@@ -93,6 +138,12 @@ def test_rates_survive_json_and_stay_in_range(rate: Any) -> None:
     [
         (lambda: StepDecay((0.5, 1.2)), r"step: fractions = 1.2; it must lie in \[0, 1\]"),
         (lambda: StepDecay(drop=0), r"step: drop = 0; it must be a finite number above 0"),
+        (lambda: Linear(0.6, 0.5), r"linear: begin = 0.6 lies behind end = 0.5"),
+        (lambda: Linear(final=2), r"linear: final = 2; it must lie in \[0, 1\]"),
+        (lambda: Power(0), r"power: power = 0; it must be a finite number above 0"),
+        (lambda: Power(shift=-1), r"power: shift = -1"),
+        (lambda: Power().factor(Progress(3)), r"the rate 'power' needs the number of batches"),
+        (lambda: Cyclic(cycle_steps=0), r"cyclic: cycle_steps = 0; it must be a whole number"),
         (lambda: Cosine(-0.1), r"cosine: final = -0.1; it must lie in \[0, 1\]"),
         (lambda: Cyclic(0), r"cyclic: cycles = 0; it must be a whole number"),
         (lambda: Cyclic(shape="triangle"), r"cyclic: shape = 'triangle'; did you mean 'triangular'\?"),

@@ -284,6 +284,14 @@ SAMPLES: dict[str, Any] = {
         "failed": 6,
         "elsewhere": 0,
     },
+    "robust_region": {
+        "flat": {"curvature_min": 2.0, "curvature_max": 2.0},
+        "steep": {"curvature_min": 0.5, "curvature_max": 8.0},
+    },
+    "schedules": {
+        "cosine": {"steps": [0.0, 10.0, 20.0], "values": [1.0, 0.5, 0.02]},
+        "constant": {"steps": [0.0, 20.0], "values": [1.0, 1.0]},
+    },
     "interval_coverage": {"map": shares(1.7, 120), "bbb": shares(0.9, 120)},
     "quantile_calibration": {"map": shares(1.4, 90), "bbb": shares(1.05, 90)},
     "residuals": residuals(),

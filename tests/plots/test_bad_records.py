@@ -61,6 +61,8 @@ EMPTY: dict[str, list[Any]] = {
         {"score": "nll", "epochs": [0], "lower": [0.1], "median": [0.2], "upper": [None], "trials": [3]},
         {"score": "nll", "epochs": [0], "lower": [None], "median": [None], "upper": [None], "trials": [3]},
     ],
+    "robust_region": [{}, {"a": {"curvature_min": 1.0, "curvature_max": 1.0}}],
+    "schedules": [{}, {"a": {"steps": [], "values": []}}, {"a": {"steps": [0.0], "values": [0.5]}}],
     "interval_coverage": [{}, {"a": {"levels": [], "observed": []}}, {"a": {"levels": [0.5], "observed": [0.4]}}],
     "quantile_calibration": [{}, {"a": {"levels": [], "observed": []}}, {"a": {"levels": [0.5], "observed": [0.4]}}],
     "residuals": [

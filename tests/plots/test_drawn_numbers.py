@@ -11,7 +11,7 @@ import torch
 from matplotlib.figure import Figure
 
 from bayeswell import plots
-from bayeswell.diagnostics import LossLine
+from bayeswell.diagnostics import LossLine, kl_weight_path, rate_path
 from bayeswell.metrics import calibration_bins, risk_coverage
 from bayeswell.optimizers.robust_region import robust_region
 from bayeswell.plots.calibration import share_interval
@@ -335,6 +335,30 @@ def test_the_rate_range_and_its_marks() -> None:
     np.testing.assert_array_equal(xy(curve), [record["rates"], record["objectives"]])
     assert suggested.get_xdata()[0] == 0.0031
     assert broke.get_xdata()[0] == 0.83
+
+
+def test_the_robust_region_has_the_borders_of_the_lemma() -> None:
+    axes = plots.plot_robust_region(SAMPLES["robust_region"], ax=one())
+    flat_low, flat_high, steep_low, steep_high = (xy(line) for line in axes.get_lines())
+    momenta = flat_low[0]
+    np.testing.assert_allclose(flat_low[1], (1 - np.sqrt(momenta)) ** 2 / 2.0)
+    np.testing.assert_allclose(flat_high[1], (1 + np.sqrt(momenta)) ** 2 / 2.0)
+    np.testing.assert_allclose(steep_low[1], (1 - np.sqrt(momenta)) ** 2 / 0.5)
+    np.testing.assert_allclose(steep_high[1], (1 + np.sqrt(momenta)) ** 2 / 8.0)
+    # The area begins where the borders meet: momentum ((sqrt(16) - 1) / (sqrt(16) + 1))^2 = 0.36.
+    area = axes.collections[1].get_paths()[0].vertices[:, 0]
+    assert area.min() == pytest.approx(0.36, abs=0.006)
+
+
+def test_schedules_are_drawn_as_they_are_planned() -> None:
+    planned = {"cosine": rate_path("cosine", 40), "geometric": kl_weight_path({"name": "geometric", "ratio": 2}, 40, 8)}
+    cosine, geometric = plots.plot_schedules(planned, ax=one()).get_lines()
+    np.testing.assert_allclose(xy(cosine), [np.arange(40), (1 + np.cos(np.pi * np.arange(40) / 40)) / 2], atol=1e-12)
+    epoch = 8 * 2.0 ** np.arange(1, 9) / (2.0 ** np.arange(1, 9)).sum()
+    np.testing.assert_allclose(xy(geometric)[1], np.tile(epoch, 5))
+    many = rate_path("cosine", 100_000, 500)
+    assert len(many["steps"]) == 2000
+    assert (many["steps"][0], many["steps"][-1]) == (0, 99_999)
 
 
 def test_axes_of_ones_own_are_drawn_in() -> None:

@@ -229,6 +229,8 @@ def test_a_png_is_a_data_address_of_the_figure() -> None:
         ("interval_coverage", ["map: 0.308 at 0.5, 0.836 at 0.9", "bbb: 0.536 at 0.5"]),
         ("quantile_calibration", ["map: 0.0398 at 0.1, 0.379 at 0.5, 0.863 at 0.9"]),
         ("residuals", ["150 residuals", "% beyond 1.96 either way (5 % expected)"]),
+        ("robust_region", ["flat: from momentum 0 on", "steep: from momentum 0.36 on, at 0.9 rates 0.00527 to 0.475"]),
+        ("schedules", ["cosine: 1 to 0.02, between 0.02 and 1", "constant: 1 to 1"]),
         ("rate_range", ["1e-05 to 1", "0.503 at 0.0303", "suggested rate 0.0031", "broke at 0.83"]),
     ],
 )  # fmt: skip

@@ -33,6 +33,7 @@ EVALUATE_EXAMPLES = (
     "  bayeswell evaluate runs/digits --prediction mean",
     "  bayeswell evaluate runs/digits --data corrupted --data-set corruption=gaussian_blur --data-set severity=5",
     "  bayeswell evaluate runs/digits --corruptions all",
+    "  bayeswell evaluate runs/cifar10 --corruptions data/CIFAR-10-C --corrupted-images 0",
     "  bayeswell evaluate runs/price --data held_out.csv --data-set test_share=1",
     "  bayeswell evaluate runs/mnist --ood notmnist --json",
 )
@@ -68,12 +69,20 @@ def evaluate(
         str | None,
         typer.Option(
             "--corruptions",
-            metavar="NAME,...",
-            help="Also on 1,000 test images, corrupted in five severities: all, families (noise, blur, weather, "
-            "digital), or names.",
+            metavar="NAME,...|FOLDER",
+            help="Also on corrupted test images in five severities: all, families (noise, blur, weather, digital), "
+            "names, or a folder of published files like CIFAR-10-C's.",
             show_default="none",
         ),
     ] = None,
+    corrupted_images: Annotated[
+        int,
+        typer.Option(
+            "--corrupted-images",
+            min=0,
+            help="How many images each severity has; 0: all, as in papers.",
+        ),
+    ] = 1000,
     given: Mapping[str, Any],
     model: OwnCode = None,
     threads: Threads = None,
@@ -88,9 +97,17 @@ def evaluate(
     for name in ("data", "ood"):
         chosen = with_choice(chosen, given, SETTINGS[name])
     said = _said(given, "draws", "seed", "prediction")
-    named = None if corruptions is None else [name.strip() for name in corruptions.split(",")]
+    # The name of a folder may have a comma in it.
+    folder = corruptions is not None and Path(corruptions).is_dir()
+    named = None if corruptions is None else [corruptions] if folder else [n.strip() for n in corruptions.split(",")]
     record = measured(
-        run, chosen.get("data"), ood=chosen.get("ood"), corruptions=named, given=own_code_only(model), **said
+        run,
+        chosen.get("data"),
+        ood=chosen.get("ood"),
+        corruptions=named,
+        corrupted_images=corrupted_images or None,
+        given=own_code_only(model),
+        **said,
     )
     if json:
         show_json(record)

@@ -30,23 +30,11 @@ def parts(
     json: Json = False,
 ) -> None:
     """List the parts."""
-    from ..methods.registering import REGISTRIES
-    from ..optimizers import OPTIMIZERS
-    from ..samplers import SAMPLERS
-
     wanted = None if kind is None else kind.replace("-", "_").lower()
-    axes = [
-        (axis, registry) for axis, registry in REGISTRIES.items() if axis != "model"
-    ]  # `bayeswell models` has those
-    axes += [("stepper", OPTIMIZERS), ("stepper", SAMPLERS)]
-    records = [
-        {"part": axis, "name": name, "summary": summary, "paper": paper, "settings": defaults_of(registry[name])}
-        for axis, registry in axes
-        if wanted in (None, axis)
-        for name, (summary, paper) in registry.summaries().items()
-    ]
+    found = part_records()
+    records = [record for record in found if wanted in (None, record["part"])]
     if not records:
-        raise SettingError(f"there are no parts '{kind}'; {nearest(str(wanted), {axis for axis, _ in axes})}")
+        raise SettingError(f"there are no parts '{kind}'; {nearest(str(wanted), {one['part'] for one in found})}")
     if json:
         show_json(records)
         return
@@ -55,6 +43,30 @@ def parts(
         cells = (record["part"], record["name"], record["summary"], in_words(record["settings"]), record["paper"])
         table.add_row(*map(plain, cells))
     show(table)
+
+
+def part_records() -> list[dict[str, Any]]:
+    """Every part of every axis: its name, what it is, its settings with their defaults, its paper."""
+    from ..gradients import Sharpness
+    from ..methods.registering import REGISTRIES
+    from ..optimizers import OPTIMIZERS, Plateau
+    from ..samplers import SAMPLERS
+
+    axes = [
+        (axis, registry) for axis, registry in REGISTRIES.items() if axis != "model"
+    ]  # `bayeswell models` has those
+    axes += [("stepper", OPTIMIZERS), ("stepper", SAMPLERS)]
+    records = [
+        {"part": axis, "name": name, "summary": summary, "paper": paper, "settings": defaults_of(registry[name])}
+        for axis, registry in axes
+        for name, (summary, paper) in registry.summaries().items()
+    ]
+    # Settings of a method that are tables, without another to choose: --set sharpness.rho=0.05.
+    for part in (Sharpness, Plateau):
+        summary = (part.__doc__ or "").strip().partition("\n")[0]
+        told = {"summary": summary, "paper": part.paper, "settings": defaults_of(part)}
+        records.append({"part": part.name, "name": part.name, **told})
+    return records
 
 
 def defaults_of(part: type[Any]) -> dict[str, Any]:

@@ -112,6 +112,7 @@ def show_corruptions(record: Mapping[str, Any]) -> None:
     names = list(record["mean"])
     table = new_table("corrupted by", *names, right=names)
     rows = {**record["by_corruption"], **{f"all {family}": one for family, one in record["by_family"].items()}}
+    rows |= {f"severity {severity}": one for severity, one in record["by_severity"].items()}
     for name, scores in {**rows, "all": record["mean"]}.items():
         table.add_row(plain(name), *(f"{scores[score]:.4f}" for score in names))
     severities = ", ".join(str(one) for one in record["severities"])

@@ -7,6 +7,7 @@ from .corruptions import CORRUPTIONS, FAMILIES, corrupt
 from .data import Data
 from .files import cache_folder, data_folders
 from .load import DATASETS, data_status, find_data, is_data_name, load_data, load_inputs
+from .published_corruptions import PublishedCorruptions
 
 __all__ = [
     "CORRUPTIONS",
@@ -14,6 +15,7 @@ __all__ = [
     "FAMILIES",
     "Augmentation",
     "Data",
+    "PublishedCorruptions",
     "Scaling",
     "Split",
     "cache_folder",

@@ -5,6 +5,7 @@ from .fidelity import Fidelity, Probabilities, fidelity, fidelity_to_file, read_
 from .landscapes import LossLine, LossPlane, filter_normalised, loss_line, loss_plane
 from .layers import LayerReport, LayerRow, layer_report
 from .records import Record
+from .schedules import RateTrace, kl_weight_path, rate_path
 from .sharpness import DrawSharpness, SharpnessReport, sharpness
 from .signal_to_noise import GradientSNR, SNRRow, SNRWindow, gradient_snr
 from .spectra import LayerSpectrum, Spectra, SpectrumTrace, explained_variance, spectra
@@ -23,6 +24,7 @@ __all__ = [
     "LossPlane",
     "ParetoReport",
     "Probabilities",
+    "RateTrace",
     "Record",
     "SNRRow",
     "SNRWindow",
@@ -44,10 +46,12 @@ __all__ = [
     "importance_ratios",
     "k_hat",
     "k_hat_limit",
+    "kl_weight_path",
     "layer_report",
     "loss_line",
     "loss_plane",
     "pareto_report",
+    "rate_path",
     "read_probabilities",
     "sharpness",
     "spectra",

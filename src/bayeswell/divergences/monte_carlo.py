@@ -60,11 +60,13 @@ class PathDerivative:
 class ScoreFunction:
     """The Monte Carlo KL with the score-function gradient (log q - log p) d/dtheta log q(w): for the record.
 
-    Nothing flows through the draw, so the variance is high; it is here to be compared with.
+    Nothing of the KL flows through the draw, so the variance is high; it is here to be compared with. Of the thesis'
+    eq. (2.2.2), which has the likelihood under the score too, it is the KL's part: the NLL keeps its reparameterised
+    gradient, as estimators are another axis.
     """
 
     name: ClassVar[str] = "score_function"
-    paper: ClassVar[str] = "Williams 1992; Book 2020, eq. (2.2.2)"
+    paper: ClassVar[str] = "Williams 1992; Book 2020, eq. (2.2.2), of the KL alone"
     needs: ClassVar[frozenset[str]] = frozenset({WEIGHT_SAMPLE, LOG_PROB})
 
     def __call__(self, posterior: Posterior, prior: Prior, noise: Tensor | None) -> tuple[Tensor | None, Tensor]:

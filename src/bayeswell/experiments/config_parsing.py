@@ -17,9 +17,9 @@ from ..methods import AUTO, Method, find_method
 from .schema import Choice
 
 _NOT_SETTINGS = frozenset({"name", "summary", "paper"})
-_NUMBERS = frozenset({"temperature", "std_multiplier", "members", "budget", "clip_norm", "alternate"})
+_NUMBERS = frozenset({"temperature", "std_multiplier", "std_lr", "members", "budget", "clip_norm", "alternate"})
 _MAY_BE_AUTO = frozenset({"temperature", "budget"})
-_MAY_BE_NONE = frozenset({"budget", "clip_norm", "alternate"})
+_MAY_BE_NONE = frozenset({"std_lr", "budget", "clip_norm", "alternate"})
 _ENDINGS = {".csv": "csv", ".npz": "npz"}
 _MOST_BYTES = 1 << 20
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..datasets import Data, find_data, load_data, load_inputs
+from ..datasets import CORRUPTIONS, FAMILIES, Data, find_data, load_data, load_inputs
 from ..datasets.load import as_real, numbers_of
 from ..errors import DataError, FileError, NetworkNeeded, SettingError, nearest, require_count
 from ..persistence.folders import refuse_link_out
@@ -21,7 +21,7 @@ from ..predictive.predictor import Predictor, load
 from ..tables import Table
 from ..training.run_folder import CONFIG, MODEL, RunFolder
 from .config_parsing import as_data_choice
-from .corrupted_scores import corrupted_scores
+from .corrupted_scores import ALL, IMAGES, corrupted_scores, published_scores
 from .data_spec import NAME, DataSpec
 from .experiment import BY_THE_DATA, BegunInPython, experiment_of
 from .given import NOTHING, Given, code_needed
@@ -70,6 +70,7 @@ def evaluate(
     seed: int = 0,
     prediction: str | None = None,
     corruptions: str | Sequence[str] | None = None,
+    corrupted_images: int | None = IMAGES,
     given: Given = NOTHING,
 ) -> dict[str, Any]:
     """Measure a run (or a model that ``Result.save`` wrote) on the test part of data: its own, or others.
@@ -78,7 +79,9 @@ def evaluate(
     one's own the setting ``test_share`` 1 takes every row. ``{"name": "corrupted", "corruption": ..., "severity": 3}``
     are the run's own test images, corrupted. A bare model takes data scaled by themselves. ``ood`` as in
     ``Experiment``, ``prediction`` as in ``predict``: None leaves it to the model. ``corruptions`` (names, families or
-    "all") also measures on corrupted test images, as ``corrupted_scores`` does.
+    "all") also measures on corrupted test images, as ``corrupted_scores`` does; a folder of published ones
+    (CIFAR-10-C) is measured as ``published_scores`` does. ``corrupted_images`` of each severity are looked at; None:
+    all.
     """
     require_count("evaluate", "draws", draws)
     folder = path_of(path)
@@ -92,11 +95,24 @@ def evaluate(
     ood_inputs = load_ood(None if ood is None else as_data_choice("ood", ood), chosen, seed)
     scores = scores_of(predictor, chosen, ood_inputs, draws=draws, seed=seed, prediction=prediction)
     if corruptions is not None:
-        scores["corruptions"] = corrupted_scores(
-            predictor, chosen, corruptions, draws=draws, seed=seed, prediction=prediction
+        folder_of_files = _published(corruptions)
+        how: dict[str, Any] = {"images": corrupted_images, "draws": draws, "seed": seed, "prediction": prediction}
+        scores["corruptions"] = (
+            corrupted_scores(predictor, chosen, corruptions, **how)
+            if folder_of_files is None
+            else published_scores(predictor, chosen, folder_of_files, **how)
         )
     said = {} if predictor.calibration is None else {"calibration": str(predictor.calibration)}
     return {"run": folder.name, "data": chosen.name, "examples": len(chosen.test[1]), **scores, **said}
+
+
+def _published(corruptions: str | Sequence[str]) -> Path | None:
+    """The folder that is meant, where it is one; a path that leads nowhere is for the reader to refuse."""
+    named = [corruptions] if isinstance(corruptions, str) else list(corruptions)
+    if len(named) != 1 or named[0] in (ALL, *CORRUPTIONS, *FAMILIES):
+        return None
+    folder = Path(named[0])
+    return folder if folder.is_dir() or len(folder.parts) > 1 else None
 
 
 def load_model(path: str | os.PathLike[str], given: Given = NOTHING) -> Predictor:

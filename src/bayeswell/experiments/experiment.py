@@ -61,6 +61,9 @@ class Experiment(RunSettings):
             method = self.method_part
             if self.epochs == 0:
                 require_nothing_to_train(resolve(method))
+            listened = resolve(method).needs_validation if method.plateau else ""
+            if listened and not self.validation:
+                raise SettingError(f"plateau: metric = '{listened}' looks at held-out data: set validation too")
             for registry, choice in ((MODELS, self.model), (LIKELIHOODS, self.likelihood)):
                 if choice is not None and not (_by_the_data(choice) or needs_code(choice)):
                     registry.resolve(choice)

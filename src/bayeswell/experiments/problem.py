@@ -21,6 +21,7 @@ from .folds import folded
 from .given import NOTHING, Given, needs_code
 from .network_code import shown_name
 from .scores import score_names
+from .starting import start_from
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,10 @@ class Problem:
 
 
 def load_problem(experiment: Experiment, given: Given = NOTHING, *, with_ood: bool = True) -> Problem:
-    """Load the data and build the network, or take those that are given; weights start as the seed says."""
+    """Load the data and build the network, or take those that are given.
+
+    Weights start as the seed says, or at those of a finished run (``init``).
+    """
     data = data_of(experiment, given)
     _require_metric(experiment, data)
     likelihood = data.likelihood if experiment.likelihood is None else _named(experiment.likelihood, data.likelihood)
@@ -56,6 +60,8 @@ def load_problem(experiment: Experiment, given: Given = NOTHING, *, with_ood: bo
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(experiment.seed, "network"))
             net = build_model(model, data.input_shape, channels, vocabulary=data.vocabulary)
+    if experiment.init is not None:
+        start_from(experiment.init, net)
     ood = load_ood(experiment.ood, data, experiment.seed) if with_ood else None
     return Problem(data, net, model, likelihood, ood)
 

@@ -6,7 +6,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from ..diagnostics import GradientSNR, StdTrace
+from ..diagnostics import GradientSNR, RateTrace, StdTrace
 from ..errors import BayeswellError
 from ..persistence import read_document, write_document
 from ..random import make_generator
@@ -63,16 +63,19 @@ def averages_of(folder: Path) -> list[dict[str, float]]:
 
 
 class Traces:
-    """Gradient signal-to-noise in about forty windows of ten batches, and the stds of every layer after each epoch."""
+    """Gradient signal-to-noise in about forty windows of ten batches, the stds of every layer after each epoch, and the
+    learning rates by step.
+    """
 
     def __init__(self, total_steps: int) -> None:
         self.snr = GradientSNR(_BATCHES, every=max(_BATCHES, total_steps // _WINDOWS))
         self.stds = StdTrace()
+        self.rates = RateTrace()
 
     @property
     def callbacks(self) -> list[Callback]:
         """To be hung into training."""
-        return [self.snr, self.stds]
+        return [self.snr, self.stds, self.rates]
 
     def write(self, folder: Path) -> None:
         """Write ``records.json``: each record by the name of its plot. A point has no stds to show."""
@@ -80,4 +83,6 @@ class Traces:
         records: dict[str, Any] = {"snr": windows} if windows else {}
         if self.stds.paths and any(any(values) for values in self.stds.paths[0].layers.values()):
             records["std_paths"] = self.stds.paths[0].as_json()
+        if self.rates.paths:
+            records["schedules"] = self.rates.paths
         write_document(folder / RECORDS, records)

@@ -15,6 +15,7 @@ from ..training.calibrating import holding
 from ..training.finishing import first_process, result_record
 from ..training.progress import wants_progress
 from ..training.run_folder import MODEL, differences
+from ..training.settings import network_fingerprint
 from .data_spec import DataSpec
 from .evaluating import scores_of
 from .experiment import Experiment, experiment_of
@@ -60,6 +61,8 @@ def run(
             return finished
     problem = load_problem(experiment, given)
     described: dict[str, Any] = {"experiment": experiment.as_json(), "data_sha256": problem.data.fingerprint()}
+    if experiment.init is not None:  # the other run may have been made anew meanwhile
+        described["init_sha256"] = network_fingerprint(problem.net)
     run_folder = RunFolder(
         folder, problem=described, resume=resume, force=force, longer=longer,
         checkpoint_steps=checkpoint_steps, checkpoint_seconds=checkpoint_seconds, finish=False,

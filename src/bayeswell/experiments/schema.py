@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from .setting import Setting, count, examples, fold_of, switch, way_to_predict, whole
+from .setting import Setting, count, examples, fold_of, path_text, switch, way_to_predict, whole
 
 Choice = str | Mapping[str, Any]
 """A name, or ``{"name": ..., setting: value}``."""
@@ -77,6 +77,16 @@ class RunSettings:
         str | Sequence[str],
         Setting(WHAT, "What is Bayesian: all, last_layer, or names of layers: 'fc*,head'.", metavar="WHERE"),
     ] = "all"
+    init: Annotated[
+        str | None,
+        Setting(
+            WHAT,
+            "A finished run from whose weights this one starts: the means of its posterior.",
+            shown="weights drawn by the seed",
+            metavar="RUN",
+            check=path_text,
+        ),
+    ] = None
     epochs: Annotated[int, Setting(HOW, "Passes over the data.", short="-e", check=whole(0))] = 20
     batch_size: Annotated[
         int | None,
@@ -161,7 +171,7 @@ class RunSettings:
         bool,
         Setting(
             RUN,
-            "Keep the signal-to-noise of gradients and the stds along training, for the report.",
+            "Keep the signal-to-noise of gradients, the stds and the rates along training, for the report.",
             shown="off",
             off="--no-diagnose",
             check=switch,

@@ -86,6 +86,12 @@ def examples(name: str, value: Any) -> None:
         raise SettingError(f"{name} = {value:g}; a whole number of examples, or a share below 1")
 
 
+def path_text(name: str, value: Any) -> None:
+    """The path of a folder, as a text."""
+    if not isinstance(value, str) or not value.strip():
+        raise SettingError(f"{name} = {value!r}; it must be the path of a folder")
+
+
 def switch(name: str, value: Any) -> None:
     """On or off."""
     if not isinstance(value, bool):

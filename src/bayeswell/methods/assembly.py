@@ -35,7 +35,6 @@ from ..optimizers import (
     Plateau,
     PlateauState,
     hold_inactive,
-    parameter_groups,
     set_rates,
     std_convergence_warning,
 )
@@ -43,8 +42,9 @@ from ..outputs import Output
 from ..priors import FlatPrior
 from ..samplers.fitting import FittedSampler
 from ..types import Collector, FitsItself, KLWeight, Objective, PostHocPart, Progress, Rate, Stepper
+from .grouping import built, gradient_factor, groups_of, rate_of, require_groups
 from .method import DISPERSED, OWN_DROPOUT, Method
-from .resolved import ResolvedMethod, resolve
+from .resolved import HELD_OUT, ResolvedMethod, resolve
 from .tempering import SETTLED, Tempering, scale_prior
 
 
@@ -67,7 +67,10 @@ class Assembly:
     fixed_temperature: float
     tempering: Tempering | None = None
     fitting: FitsItself | None = None
+    std_rate: Rate | None = None
+    gradient_factor: float = 1.0
     plateau_states: dict[str, PlateauState] = field(default_factory=dict)
+    validation: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def temperature(self) -> float:
@@ -81,15 +84,20 @@ class Assembly:
 
     def before_step(self, at: Progress) -> None:
         """Learning rates of this step: each group's own, times the schedule, times its plateau."""
-        factor = self.rate.factor(at)
-        if not self.plateau_states:
-            set_rates(self.optimizer, factor)
+        if not self.plateau_states and self.std_rate is None:
+            set_rates(self.optimizer, self.rate.factor(at))
             return
-        names = [group["name"] for group in self.optimizer.param_groups]
-        set_rates(self.optimizer, {name: factor * self._plateau_state(name).factor for name in names})
+        names = dict.fromkeys(group["name"] for group in self.optimizer.param_groups)
+        factors = {name: rate_of(name, self.rate, self.std_rate).factor(at) for name in names}
+        set_rates(self.optimizer, {name: factors[name] * self._plateau_state(name).factor for name in names})
 
     def after_backward(self, epoch: int) -> None:
-        """Hold the groups whose turn it is not."""
+        """Bring the gradients to the scale of the loss that was asked for; hold the groups whose turn it is not."""
+        if self.gradient_factor != 1:
+            for group in self.optimizer.param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        parameter.grad.mul_(self.gradient_factor)
         if self.alternating is not None:
             hold_inactive(self.optimizer, self.alternating.active(epoch))
 
@@ -104,8 +112,19 @@ class Assembly:
         for name, plateau in self.plateaus.items():
             if name in resting:
                 continue
-            value = metrics[plateau.metric]
+            value = metrics.get(plateau.metric)
+            if value is None:
+                value = self._held_out(plateau.metric)
             self.plateau_states[name] = plateau.update(self._plateau_state(name), value)
+
+    def _held_out(self, metric: str) -> float:
+        """A score on the validation data after the epoch that has ended; lower is better."""
+        score = metric.removeprefix(HELD_OUT)
+        if score not in self.validation:
+            there = sorted(self.validation)
+            said = nearest(score, there) if there else "there are no validation data: give some (validation=...)"
+            raise SettingError(f"plateau: metric = '{metric}'; {said}")
+        return -self.validation[score] if score == "accuracy" else self.validation[score]
 
     def state_dict(self) -> dict[str, Any]:
         """Everything here that training changes."""
@@ -156,6 +175,7 @@ def assemble(
     parts = method if isinstance(method, ResolvedMethod) else resolve(method)
     total_steps = max(1, epochs * batches)  # a run of no epochs has an optimizer too, which never steps
     chosen, stepper = parts.method, parts.stepper.planned(total_steps)
+    std_stepper = None if parts.std_stepper is None else parts.std_stepper.planned(total_steps)
     model = _lifted(parts, net, where, member)
     model = model if output is None else model.with_output(output)
     if parts.tempers_itself:
@@ -180,16 +200,18 @@ def assemble(
     )
     elbo.to(model.posterior.mean_vector().device)  # what is learned of the noise lives where the weights do
     elbo.divergence_for(model)
-    groups = _groups(chosen, model, elbo, stepper)
-    _require_groups(parts.plateaus, groups)
-    _warn_of_std_convergence(model, groups, stepper, parts.rate, elbo.kl_weight, total_steps, batches)
+    groups = groups_of(chosen, model, elbo, stepper, std_stepper)
+    require_groups(parts.plateaus, groups)
+    _warn_of_std_convergence(
+        model, groups, std_stepper or stepper, parts.std_rate or parts.rate, elbo.kl_weight, total_steps, batches
+    )
     context = {
         "dataset_size": dataset_size,
         "generator": generator,
         "total_steps": total_steps,
         "prior": model.prior,
     }
-    optimizer = stepper.build(groups, **{name: context[name] for name in stepper.wants})
+    optimizer = built(groups, stepper, std_stepper, context)
     fitting = optimizer if isinstance(optimizer, FitsItself) else None
     if isinstance(optimizer, FittedSampler):
         optimizer.finds_temperature = parts.tempers_itself
@@ -214,6 +236,8 @@ def assemble(
         fixed_temperature=parts.first_temperature,
         tempering=_tempering(parts, elbo, model, optimizer),
         fitting=fitting,
+        std_rate=parts.std_rate,
+        gradient_factor=gradient_factor(chosen, stepper, batches),
     )
 
 
@@ -284,29 +308,6 @@ def _start(method: Method, net: nn.Module, member: int) -> str:
             stacklevel=6,
         )
     return "network" if member == 0 else "redrawn"
-
-
-def _groups(method: Method, model: BayesianModule, elbo: ELBO, stepper: Stepper) -> list[dict[str, Any]]:
-    """Means, stds and, for a sampler, the parameters that take no noise, as groups of their own."""
-    noise = list(elbo.parameters())
-    has_stds = any(name != "mean" for name, _ in model.posterior.named_parameters())
-    multiplier = method.std_multiplier if has_stds or noise else 1.0
-    groups = parameter_groups(model, stepper.lr or 1.0, multiplier, noise)
-    if not stepper.samples:
-        return groups
-    means = groups[0]
-    drawn = {**means, "params": means["params"][:1]}
-    rest = [{**group, "noise": False} for group in groups[1:]]
-    if len(means["params"]) > 1:
-        rest.append({**means, "name": "deterministic", "params": means["params"][1:], "noise": False})
-    return [drawn, *rest]
-
-
-def _require_groups(plateaus: Mapping[str, Plateau], groups: list[dict[str, Any]]) -> None:
-    names = [group["name"] for group in groups]
-    for name in plateaus:
-        if name not in names:
-            raise SettingError(f"plateau: there is no parameter group '{name}'; {nearest(name, names)}")
 
 
 def _warn_of_std_convergence(

@@ -18,6 +18,9 @@ from .steppers import find_stepper
 from .tempering import AUTO, PRIOR_WEIGHT
 
 OWN_DROPOUT = "own"
+PER_DATUM, THESIS = "per_datum", "thesis"
+LOSS_SCALES = (PER_DATUM, THESIS)
+"""Of the loss whose gradients are taken: nats per datum, or that over the number of batches."""
 Choice = Any
 """A part by name, as ``{"name": ..., setting: value}``, or as any object that its axis takes."""
 
@@ -36,11 +39,16 @@ class Method:
     whole divergence under the prior as it is, 1 is Bayes' rule, below 1 is a cold posterior. With "auto" the fit finds
     T and the weight is 0.1 (``Tempering``); ``temperature=result.temperature, prior_weight=0.1`` says the same in
     numbers. A sampler's or post-hoc part's own temperature is a further factor. ``std_multiplier`` is the learning rate
-    of stds relative to that of means; ``rate`` multiplies all learning rates along training. ``plateau`` maps a group
-    ("means", "stds", "noise") to a ``Plateau`` on a metric of its own (nll, kl, total); ``alternate`` trains means and
-    stds in turn, so many epochs each. ``dropout`` makes dropout drawable: with the network's own p ("own"), or another.
-    ``prediction`` is what a prediction averages over draws: networks ("sampled"), or the network to first order around
-    the posterior's mean ("linearised"), or nothing: the network at that mean ("mean").
+    of stds relative to that of means, ``std_lr`` (if given) that rate itself; ``std_stepper`` (if given) moves
+    stds and learned noise in place of ``stepper``, at its own rate; ``rate`` multiplies all learning rates
+    along training, ``std_rate`` (if given) those of stds and learned noise in its place. ``plateau`` maps a group
+    ("means", "stds", "noise") to a ``Plateau`` on a metric of its own (nll, kl, total; of held-out data validation.nll
+    and its kin); ``alternate`` trains means and stds in turn, so many epochs each. ``loss_scale`` "thesis" takes
+    gradients of the loss over the number of batches M, as Book's thesis does: SGD's rates then mean what they mean
+    there, and Adam's eps weighs M times as much; records stay in nats per datum. ``dropout`` makes dropout drawable:
+    with the network's own p ("own"), or another. ``prediction`` is what a prediction averages over draws: networks
+    ("sampled"), or the network to first order around the posterior's mean ("linearised"), or nothing: the network at
+    that mean ("mean").
 
     ``means`` says where the ``members`` start: the first at the given network's weights and each further one at new
     ones from the network's own initialisation ("dispersed": ensembles live on that spread, and chains that have not
@@ -61,11 +69,15 @@ class Method:
     temperature: float | str = AUTO
     prior_weight: float | None = None
     stepper: Choice = "adam"
+    std_stepper: Choice | None = None
     std_multiplier: float = 10.0
+    std_lr: float | None = None
     rate: Choice = "cosine"
+    std_rate: Choice | None = None
     plateau: Mapping[str, Any] | None = None
     alternate: int | None = None
     clip_norm: float | None = None
+    loss_scale: str = PER_DATUM
     sharpness: Sharpness | Mapping[str, Any] | None = None
     collector: Choice | None = None
     post_hoc: Choice | None = None
@@ -94,6 +106,12 @@ class Method:
                 )
         if not isinstance(self.std_multiplier, int | float) or not self.std_multiplier > 0:
             raise SettingError(f"{self.name}: std_multiplier = {self.std_multiplier!r}; it must be a number above 0")
+        if self.std_lr is not None:
+            require_positive(self.name, "std_lr", self.std_lr)
+        if self.loss_scale not in LOSS_SCALES:
+            raise SettingError(
+                f"{self.name}: loss_scale = {self.loss_scale!r}; {nearest(str(self.loss_scale), LOSS_SCALES)}"
+            )
         if isinstance(self.dropout, str) and self.dropout != OWN_DROPOUT:
             raise SettingError(f"{self.name}: dropout = {self.dropout!r}; give a number in [0, 1), or 'own'")
         if self.clip_norm is not None and not (isinstance(self.clip_norm, int | float) and self.clip_norm > 0):
@@ -166,7 +184,20 @@ class Method:
         return self.members * passes * ESTIMATORS.resolve(self.estimator).cost
 
 
-_PARTS = frozenset({"posterior", "estimator", "divergence", "kl_weight", "stepper", "rate", "collector", "post_hoc"})
+_PARTS = frozenset(
+    {
+        "posterior",
+        "estimator",
+        "divergence",
+        "kl_weight",
+        "stepper",
+        "std_stepper",
+        "rate",
+        "std_rate",
+        "collector",
+        "post_hoc",
+    }
+)
 """Fields that hold one part: settings alone change the one that is there. (A nameless mapping of priors is by name.)"""
 
 

@@ -40,6 +40,9 @@ from .tempering import AUTO, COLD_START, PRIOR_WEIGHT
 
 EPOCH_METRICS = ("total", "nll", "kl")
 """What a plateau may listen to: means over an epoch."""
+HELD_OUT = "validation."
+"""Before the name of a score on validation data, which a plateau may listen to as well."""
+_HELD_OUT_SCORES = ("nll", "accuracy", "ece", "brier", "rmse")
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,9 @@ class ResolvedMethod:
     divergence: Divergence | None
     kl_weight: KLWeight
     stepper: Stepper
+    std_stepper: Stepper | None
     rate: Rate
+    std_rate: Rate | None
     plateaus: Mapping[str, Plateau]
     alternating: Alternating | None
     sharpness: Sharpness | None
@@ -67,6 +72,11 @@ class ResolvedMethod:
     def name(self) -> str:
         """The method's."""
         return self.method.name
+
+    @property
+    def needs_validation(self) -> str:
+        """The score on validation data that something listens to, or nothing."""
+        return next((one.metric for one in self.plateaus.values() if one.metric.startswith(HELD_OUT)), "")
 
     @property
     def objective_temperature(self) -> float:
@@ -107,7 +117,9 @@ def resolve(method: Method) -> ResolvedMethod:
         divergence=None if method.divergence is None else DIVERGENCES.resolve(method.divergence),
         kl_weight=KL_WEIGHTS.resolve(method.kl_weight),
         stepper=find_stepper(method.stepper),
+        std_stepper=None if method.std_stepper is None else find_stepper(method.std_stepper),
         rate=RATES.resolve(method.rate),
+        std_rate=None if method.std_rate is None else RATES.resolve(method.std_rate),
         plateaus={name: _plateau(choice) for name, choice in (method.plateau or {}).items()},
         alternating=None if method.alternate is None else Alternating(method.alternate),
         sharpness=method.sharpness_part,
@@ -134,14 +146,21 @@ def _plateau(choice: Any) -> Plateau:
             raise SettingError(f"plateau: which metric? allowed: {', '.join(EPOCH_METRICS)}")
         choice = Plateau(**settings)
     plateau: Plateau = choice
-    if plateau.metric not in EPOCH_METRICS:
-        raise SettingError(f"plateau: metric = '{plateau.metric}'; {nearest(plateau.metric, EPOCH_METRICS)}")
+    allowed = (*EPOCH_METRICS, *(HELD_OUT + score for score in _HELD_OUT_SCORES))
+    if plateau.metric not in allowed:
+        raise SettingError(f"plateau: metric = '{plateau.metric}'; {nearest(plateau.metric, allowed)}")
     return plateau
 
 
 def _check_stepper(method: ResolvedMethod) -> None:
     """A sampler moves points; a stepper that takes care of the divergence moves means and log stds."""
     stepper, posterior = method.stepper, method.posterior
+    for one in () if method.std_stepper is None else (stepper, method.std_stepper):
+        if one.samples or one.handles_divergence:
+            raise CompositionError(
+                f"std_stepper: '{one.name}' moves all weights by itself, and no other beside it; use 'sgd', 'adam' or "
+                "its kin for both"
+            )
     point = POINT in posterior.provides
     if stepper.samples and not point:
         raise CompositionError(
@@ -188,6 +207,11 @@ def _check_end(method: ResolvedMethod) -> None:
         raise CompositionError(
             f"collector '{collector.name}' looks at the ends of {cycles} cycles, but rate '{method.rate.name}' has "
             f"{getattr(method.rate, 'cycles', None)}; give both the same number"
+        )
+    if collector is not None and cycles is not None and getattr(method.rate, "cycle_steps", None) is not None:
+        raise CompositionError(
+            f"collector '{collector.name}' counts cycles, but rate '{method.rate.name}' has cycle_steps; give both "
+            "the same number of cycles"
         )
     if post_hoc is not None and POINT not in posterior.provides:
         raise CompositionError(

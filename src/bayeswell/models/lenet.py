@@ -1,4 +1,8 @@
-"""Small convolutional networks: the LeNets of three papers, and one for images as small as 8x8."""
+"""Small convolutional networks: the LeNets of three papers, and one for images as small as 8x8.
+
+``pooling`` is "max" or "average"; LeCun et al. 1998 averaged, present-day LeNets take the largest. With
+``pooling="average"`` and ``activation="softplus"`` a network is smooth in its weights (variational Laplace).
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,18 @@ from dataclasses import dataclass
 from torch import nn
 
 from .blocks import conv, named
-from .settings import ACTIVATIONS, ImageModel, Shape
+from .settings import ACTIVATIONS, POOLINGS, ImageModel, Shape
 
 _FULL = 32
 
 
-def _two_and_two(shape: Shape, outputs: int, w: int, activation: str, *, kernel: int, dense: int) -> nn.Module:
+def _two_and_two(part: CNN | LeNetWide, shape: Shape, outputs: int, *, kernel: int, dense: int) -> nn.Module:
     """Two convolutions of w and 2 w channels that keep the size, each with pooling; two dense layers."""
-    (channels, height, width), act = shape, ACTIVATIONS[activation]
+    (channels, height, width), w = shape, part.width
+    act, pool = ACTIVATIONS[part.activation], POOLINGS[part.pooling]
     return named(
-        conv1=conv(channels, w, kernel, bias=True), act1=act(), pool1=nn.MaxPool2d(2),
-        conv2=conv(w, 2 * w, kernel, bias=True), act2=act(), pool2=nn.MaxPool2d(2), flatten=nn.Flatten(),
+        conv1=conv(channels, w, kernel, bias=True), act1=act(), pool1=pool(2),
+        conv2=conv(w, 2 * w, kernel, bias=True), act2=act(), pool2=pool(2), flatten=nn.Flatten(),
         dense1=nn.Linear(2 * w * (height // 4) * (width // 4), dense), act3=act(),
         dense2=nn.Linear(dense, outputs),
     )  # fmt: skip
@@ -29,12 +34,13 @@ class CNN(ImageModel):
 
     width: int = 16
     activation: str = "relu"
+    pooling: str = "max"
 
     name = "cnn"
     paper = "LeCun et al. 1998"
 
     def network(self, shape: Shape, outputs: int) -> nn.Module:
-        return _two_and_two(shape, outputs, self.width, self.activation, kernel=3, dense=4 * self.width)
+        return _two_and_two(self, shape, outputs, kernel=3, dense=4 * self.width)
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,7 @@ class LeNet5(ImageModel):
 
     width: int = 6
     activation: str = "relu"
+    pooling: str = "max"
 
     name = "lenet5"
     paper = "LeCun et al. 1998; Book 2020"
@@ -57,12 +64,12 @@ class LeNet5(ImageModel):
         rows, columns = max(0, _FULL - height), max(0, _FULL - width)
         pad = nn.ZeroPad2d((columns // 2, columns - columns // 2, rows // 2, rows - rows // 2))
         left = [((side - 4) // 2 - 4) // 2 for side in (height + rows, width + columns)]
-        w, act = self.width, ACTIVATIONS[self.activation]
+        w, act, pool = self.width, ACTIVATIONS[self.activation], POOLINGS[self.pooling]
         second = max(1, 16 * w // 6)
         return named(
             pad=pad if rows or columns else nn.Identity(),
-            conv1=nn.Conv2d(channels, w, 5), act1=act(), pool1=nn.MaxPool2d(2),
-            conv2=nn.Conv2d(w, second, 5), act2=act(), pool2=nn.MaxPool2d(2), flatten=nn.Flatten(),
+            conv1=nn.Conv2d(channels, w, 5), act1=act(), pool1=pool(2),
+            conv2=nn.Conv2d(w, second, 5), act2=act(), pool2=pool(2), flatten=nn.Flatten(),
             dense1=nn.Linear(second * left[0] * left[1], 20 * w), act3=act(),
             dense2=nn.Linear(20 * w, 14 * w), act4=act(),
             dense3=nn.Linear(14 * w, outputs),
@@ -78,12 +85,13 @@ class LeNetWide(ImageModel):
 
     width: int = 32
     activation: str = "relu"
+    pooling: str = "max"
 
     name = "lenet_wide"
     paper = "Swiatkowski et al. 2020"
 
     def network(self, shape: Shape, outputs: int) -> nn.Module:
-        return _two_and_two(shape, outputs, self.width, self.activation, kernel=5, dense=16 * self.width)
+        return _two_and_two(self, shape, outputs, kernel=5, dense=16 * self.width)
 
 
 @dataclass(frozen=True)
@@ -95,17 +103,18 @@ class LeNetHWA(ImageModel):
 
     width: int = 6
     activation: str = "relu"
+    pooling: str = "max"
 
     name = "lenet_hwa"
     paper = "Hyperparameters Weight Averaging (HWA)"
 
     def network(self, shape: Shape, outputs: int) -> nn.Module:
         channels, height, width = shape
-        w, act = self.width, ACTIVATIONS[self.activation]
+        w, act, pool = self.width, ACTIVATIONS[self.activation], POOLINGS[self.pooling]
         second = max(1, 16 * w // 6)
         return named(
-            conv1=conv(channels, w, 5, bias=True), act1=act(), pool1=nn.MaxPool2d(2, ceil_mode=True),
-            conv2=conv(w, second, 5, bias=True), act2=act(), pool2=nn.MaxPool2d(2, ceil_mode=True),
+            conv1=conv(channels, w, 5, bias=True), act1=act(), pool1=pool(2, ceil_mode=True),
+            conv2=conv(w, second, 5, bias=True), act2=act(), pool2=pool(2, ceil_mode=True),
             conv3=conv(second, 20 * w, 5, bias=True), act3=act(), flatten=nn.Flatten(),
             dense1=nn.Linear(20 * w * -(-height // 4) * -(-width // 4), 14 * w), act4=act(),
             dense2=nn.Linear(14 * w, outputs),

@@ -20,6 +20,8 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "sigmoid": nn.Sigmoid,
 }
 """Activation functions by name."""
+POOLINGS: dict[str, type[nn.MaxPool2d] | type[nn.AvgPool2d]] = {"max": nn.MaxPool2d, "average": nn.AvgPool2d}
+"""Pooling by name; the mean is smooth in the weights, which variational Laplace needs."""
 STEMS = ("small", "large")
 """One 3x3 convolution that keeps the size (CIFAR), or 7x7 and pooling that divide it by 4 (ImageNet)."""
 
@@ -66,6 +68,8 @@ def check_settings(part: Any) -> None:
     for setting, value in vars(part).items():
         if setting == "activation" and (not isinstance(value, str) or value not in ACTIVATIONS):
             raise SettingError(f"{part.name}: activation = {value!r}; {nearest(str(value), ACTIVATIONS)}")
+        if setting == "pooling" and (not isinstance(value, str) or value not in POOLINGS):
+            raise SettingError(f"{part.name}: pooling = {value!r}; {nearest(str(value), POOLINGS)}")
         if setting == "stem" and value not in STEMS:
             raise SettingError(f"{part.name}: stem = {value!r}; {nearest(str(value), STEMS)}")
         if setting in ("width", "embedding", "depth"):

@@ -4,11 +4,11 @@ from ..registry import Registry
 from ..types import Rate, Stepper
 from .adabound import AdaBound, AdaBoundOptimizer, AMSBound, rate_bounds
 from .from_torch import TorchOptimizer, optimizer_part
-from .groups import MEANS, STDS, Alternating, hold_inactive, parameter_groups, set_rates
+from .groups import MEANS, NOISE, STDS, Alternating, hold_inactive, parameter_groups, set_rates
 from .ivon import IVON, IVONOptimizer
 from .plateau import Plateau, PlateauState, means_by_nll_stds_by_kl
 from .rate_functions import RateFunction, TorchScheduler
-from .rates import RATES, Constant, Cosine, Cyclic, StepDecay, WarmUp
+from .rates import RATES, Constant, Cosine, Cyclic, Linear, Power, StepDecay, WarmUp
 from .robust_region import (
     RobustRegion,
     least_robust_momentum,
@@ -18,6 +18,7 @@ from .robust_region import (
 )
 from .standard import SGD, Adam, AdamW, AMSGrad, RAdam
 from .std_convergence import counted_steps, reachable_log_std, std_convergence_warning, stds_out_of_reach
+from .together import OptimizersTogether
 from .yellowfin import YellowFin, YellowFinOptimizer, momentum_root
 
 OPTIMIZERS: Registry[Stepper] = Registry(
@@ -32,6 +33,7 @@ OPTIMIZERS: Registry[Stepper] = Registry(
 __all__ = [
     "IVON",
     "MEANS",
+    "NOISE",
     "OPTIMIZERS",
     "RATES",
     "SGD",
@@ -47,8 +49,11 @@ __all__ = [
     "Cosine",
     "Cyclic",
     "IVONOptimizer",
+    "Linear",
+    "OptimizersTogether",
     "Plateau",
     "PlateauState",
+    "Power",
     "RAdam",
     "Rate",
     "RateFunction",

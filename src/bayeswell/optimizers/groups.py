@@ -17,6 +17,7 @@ MEANS = "means"
 STDS = "stds"
 """The group of parameters that decide the stds of a posterior."""
 NOISE = "noise"
+"""The group of what a likelihood learns of the noise."""
 
 
 def parameter_groups(

@@ -84,10 +84,67 @@ class Cosine:
 
 
 @dataclass(frozen=True)
+class Linear:
+    """1 until the fraction ``begin`` of training, then a straight line, ``final`` from the fraction ``end`` on.
+
+    SWAG's schedule: with snapshots from S of training on, constant to S / 2, then a line to the rate of the snapshots,
+    which is reached at 0.9 S and kept. The defaults are those of S = 0.75, where our collectors start. We differ: the
+    rate moves with every step, not with every epoch.
+    """
+
+    begin: float = 0.375
+    end: float = 0.675
+    final: float = 0.2
+
+    name: ClassVar[str] = "linear"
+    paper: ClassVar[str] = "Izmailov et al. 2018; Maddox et al. 2019, appendix"
+
+    def __post_init__(self) -> None:
+        for setting in ("begin", "end", "final"):
+            _require_share(self.name, setting, getattr(self, setting))
+        if self.begin > self.end:
+            raise SettingError(f"linear: begin = {self.begin!r} lies behind end = {self.end!r}")
+
+    def factor(self, at: Progress) -> float:
+        """Constant, linear, constant."""
+        done = at.step / _total(self.name, at)
+        if done < self.begin:
+            return 1.0
+        if done >= self.end:
+            return float(self.final)
+        return 1.0 - (1 - self.final) * (done - self.begin) / (self.end - self.begin)
+
+
+@dataclass(frozen=True)
+class Power:
+    """A power of the number of epochs: min(1, (shift + e)^-power) in epoch e, counted from 0.
+
+    Flat-seeking SGLD has lr = min(0.2, 0.2 / (0.1 + e)^0.55).
+    """
+
+    power: float = 0.55
+    shift: float = 0.1
+
+    name: ClassVar[str] = "power"
+    paper: ClassVar[str] = "Nguyen et al. 2023 (F-SGLD)"
+
+    def __post_init__(self) -> None:
+        require_positive(self.name, "power", self.power)
+        require_positive(self.name, "shift", self.shift)
+
+    def factor(self, at: Progress) -> float:
+        """The same throughout an epoch."""
+        if at.batches is None:
+            raise SettingError("the rate 'power' needs the number of batches of an epoch: Progress(batches=...)")
+        return min(1.0, float((self.shift + at.step // at.batches) ** -self.power))
+
+
+@dataclass(frozen=True)
 class Cyclic:
     """Cycles of equal length between 1 and ``low``; shape "cosine" (restarts) or "triangular".
 
-    "cosine": each cycle of ceil(T / cycles) steps begins at 1 and falls by half a cosine towards ``low``
+    There are ``cycles`` of them, or as many as there are of ``cycle_steps`` steps, if that is given (HWA counts c in
+    steps). "cosine": each cycle of ceil(T / cycles) steps begins at 1 and falls by half a cosine towards ``low``
     (Loshchilov & Hutter 2017; cyclical SGLD, Zhang et al. 2020, eq. (1)). "triangular": it climbs from ``low`` in
     a straight line to 1 in the middle and back (Smith 2017).
     """
@@ -95,23 +152,26 @@ class Cyclic:
     cycles: int = 4
     low: float = 0.0
     shape: str = "cosine"
+    cycle_steps: int | None = None
 
     name: ClassVar[str] = "cyclic"
     paper: ClassVar[str] = "Smith 2017; Loshchilov & Hutter 2017; Zhang et al. 2020"
 
     def __post_init__(self) -> None:
         require_count(self.name, "cycles", self.cycles)
+        if self.cycle_steps is not None:
+            require_count(self.name, "cycle_steps", self.cycle_steps)
         _require_share(self.name, "low", self.low)
         if self.shape not in ("cosine", "triangular"):
             raise SettingError(f"cyclic: shape = {self.shape!r}; {nearest(str(self.shape), ('cosine', 'triangular'))}")
 
     def length(self, total_steps: int) -> int:
         """Steps of one cycle."""
-        return math.ceil(total_steps / self.cycles)
+        return math.ceil(total_steps / self.cycles) if self.cycle_steps is None else self.cycle_steps
 
     def factor(self, at: Progress) -> float:
         """By the position in the present cycle."""
-        length = self.length(_total(self.name, at))
+        length = self.cycle_steps or self.length(_total(self.name, at))
         position = (at.step % length) / length
         if self.shape == "cosine":
             return _half_cosine(position, self.low)
@@ -148,6 +208,10 @@ def _half_cosine(position: float, low: float) -> float:
 
 
 RATES: Registry[Rate] = Registry(
-    "rate", Constant, StepDecay, Cosine, Cyclic, WarmUp, requires=("factor",), protocol=Rate, adapt=rate_part
+    "rate",
+    *(Constant, StepDecay, Linear, Cosine, Power, Cyclic, WarmUp),
+    requires=("factor",),
+    protocol=Rate,
+    adapt=rate_part,
 )
 """Rates by name: a factor on the learning rate of a step."""

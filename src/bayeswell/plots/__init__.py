@@ -10,6 +10,7 @@ from .quantiles import plot_interval_coverage, plot_quantile_calibration, plot_r
 from .rate_range import plot_rate_range
 from .registry import PLOTS, Plot
 from .regression import plot_regression_band
+from .schedules import plot_robust_region, plot_schedules
 from .signal_to_noise import plot_snr
 from .stds import heat_map_record, plot_layers, plot_spectra, plot_std_heat_maps, plot_std_paths
 from .theme import THEMES, Theme, style_variables
@@ -46,6 +47,8 @@ __all__ = [
     "plot_reliability",
     "plot_residuals",
     "plot_risk_coverage",
+    "plot_robust_region",
+    "plot_schedules",
     "plot_sharpness",
     "plot_snr",
     "plot_spectra",

@@ -30,6 +30,7 @@ from .quantiles import (
 )
 from .rate_range import describe_rate_range, plot_rate_range
 from .regression import describe_regression_band, plot_regression_band
+from .schedules import describe_robust_region, describe_schedules, plot_robust_region, plot_schedules
 from .signal_to_noise import describe_snr, plot_snr
 from .stds import (
     describe_layers,
@@ -125,6 +126,9 @@ _LISTED = (
          "rates, momenta, accuracies, and robust and stability if wanted"),
     Plot("beta_landscape", "Beta1 and beta2", plot_beta_landscape, describe_beta_landscape, "beta1, beta2, accuracies"),
     Plot("rate_range", "Learning-rate range test", plot_rate_range, describe_rate_range, "RateRange"),
+    Plot("robust_region", "Robust region of SGD", plot_robust_region, describe_robust_region,
+         "runs of curvature_min, curvature_max"),
+    Plot("schedules", "Schedules", plot_schedules, describe_schedules, "runs of steps, values"),
     Plot("step_times", "Time of a training step", plot_step_times, describe_step_times,
          "runs of seconds, and error if known"),
 )  # fmt: skip

@@ -10,10 +10,11 @@ from .low_rank import LowRank, LowRankPosterior
 from .matrix_normal import MatrixNormal, MatrixNormalPosterior
 from .mean_field import MeanField, MeanFieldPosterior
 from .mixture import Mixture, MixturePosterior
+from .shared_std import SharedStd, SharedStdPosterior
 
 POSTERIORS: Registry[PosteriorPart] = Registry(
     "posterior",
-    *(Delta, MeanField, KTied, LowRank, MatrixNormal, Full, Empirical, Mixture),
+    *(Delta, MeanField, SharedStd, KTied, LowRank, MatrixNormal, Full, Empirical, Mixture),
     requires=("build", "provides"),
     protocol=PosteriorPart,
 )
@@ -36,5 +37,7 @@ __all__ = [
     "MeanFieldPosterior",
     "Mixture",
     "MixturePosterior",
+    "SharedStd",
+    "SharedStdPosterior",
     "cholesky_parameters",
 ]

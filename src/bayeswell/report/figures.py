@@ -24,7 +24,8 @@ TOGETHER = (
 """All rows in one picture."""
 ALONE = (
     "reliability", "residuals", "entropy", "ood_scores", "regression_band", "momentum_landscape", "beta_landscape",
-    "rate_range", "std_paths", "layers", "spectra", "std_heat_maps", "loss_plane", "examples",
+    "rate_range", "robust_region", "schedules", "std_paths", "layers", "spectra", "std_heat_maps", "loss_plane",
+    "examples",
 )  # fmt: skip
 """One picture for each row."""
 MOST = 36

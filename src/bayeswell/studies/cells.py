@@ -13,6 +13,18 @@ from ..experiments import Experiment
 from ..experiments.experiment import slug
 from ..plain import plain
 
+LATER: Mapping[str, Any] = {
+    "init": None,
+    "std_lr": None,
+    "std_rate": None,
+    "std_stepper": None,
+    "loss_scale": "per_datum",
+}
+"""Settings of runs and methods that came when results were kept already, with the value that changes nothing.
+
+Where they have it they are no part of a hash: else every result would count as older for a setting it never had.
+"""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -37,7 +49,7 @@ class Cell:
     @property
     def settings(self) -> dict[str, Any]:
         """What was said of the run, without its seed; paths beside the study file as they stand in it."""
-        record = {name: value for name, value in self.experiment.as_json().items() if name != "seed"}
+        record = {name: value for name, value in _said(self.experiment.as_json()).items() if name != "seed"}
         return dict(_relative(record, str(self.home)))
 
     @property
@@ -48,7 +60,7 @@ class Cell:
     @property
     def parts_hash(self) -> str:
         """Of what the method then consists of: it changes with the package's own defaults."""
-        return _hash(plain(self.experiment.method_part, _parts))
+        return _hash(_said(plain(self.experiment.method_part, _parts)))
 
     @property
     def folder(self) -> str:
@@ -65,6 +77,11 @@ def last_name(path: str) -> str:
 def shown(value: Any) -> str:
     """A value of a grid in few letters."""
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _said(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Without later settings that change nothing."""
+    return {name: value for name, value in record.items() if name not in LATER or value != LATER[name]}
 
 
 def _hash(record: Any) -> str:

@@ -135,7 +135,7 @@ def rate_range(
     if stepper.lr is None and stepper.samples:
         chosen = chosen.changed(lr=1.0)  # it would fit itself; here the rate is what is tried
     collector = "bank" if stepper.samples else None
-    plain = {"rate": "constant", "plateau": None, "alternate": None, "post_hoc": None, "members": 1}
+    plain = {"rate": "constant", "std_rate": None, "plateau": None, "alternate": None, "post_hoc": None, "members": 1}
     chosen = chosen.changed(**plain, collector=collector)
     batches = as_batches(data, batch_size, dtype_of(net), columns=Columns(net))
     Trial(net, likelihood, None).look_at(batches)

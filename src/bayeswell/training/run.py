@@ -195,6 +195,7 @@ class Run:
             validation=dict(validation),
             temperature=self.assembly.temperature,
         )
+        self.assembly.validation = record.validation  # a plateau may listen to it
         self.history.epochs.append(record)
         self.epoch, self.batch = self.epoch + 1, 0
         self.sums = [0.0] * 5

@@ -1,0 +1,58 @@
+"""The rates of a run, step by step: schedule, plateau and what was found, as they were."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import bayeswell as bw
+from bayeswell.diagnostics import RateTrace
+from bayeswell.experiments import Experiment, run
+from bayeswell.report import write_report
+
+pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.BayeswellWarning")  # short runs
+
+X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+Y = (X[:, 0] > 0.2).long()
+
+
+def test_every_step_has_the_rate_it_was_taken_with() -> None:
+    trace = RateTrace()
+    bw.fit(
+        nn.Linear(3, 2), (X, Y), "bbb", epochs=3, batch_size=15, lr=0.02, std_lr=0.5, std_rate="constant",
+        callbacks=[trace], progress=False,
+    )  # fmt: skip
+    steps = np.arange(12)
+    assert set(trace.paths) == {"means", "stds"}
+    assert trace.paths["means"]["steps"] == steps.tolist()
+    np.testing.assert_allclose(trace.paths["means"]["values"], 0.02 * (1 + np.cos(np.pi * steps / 12)) / 2, rtol=1e-6)
+    np.testing.assert_allclose(trace.paths["stds"]["values"], 0.5)
+
+
+def test_long_runs_are_thinned_to_their_last_step() -> None:
+    trace = RateTrace()
+    bw.fit(nn.Linear(3, 2), (X, Y), "map", epochs=41, batch_size=1, callbacks=[trace], progress=False)
+    steps = trace.paths["means"]["steps"]
+    assert steps[:2] == [0, 2]
+    assert steps[-1] == 41 * 60 - 1
+    assert len(steps) <= 2001
+
+
+def test_a_run_keeps_them_and_the_report_draws_them(tmp_path: Path) -> None:
+    small = {"name": "mlp", "hidden": [8]}
+    place = tmp_path / "run"
+    run(Experiment(method="bbb", data="digits", model=small, epochs=2, batch_size=300, draws=3, diagnose=True), place)
+    kept = json.loads((place / "records.json").read_text())["schedules"]
+    assert len(kept["means"]["steps"]) == len(kept["stds"]["values"]) == 10
+    rows = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
+    assert [kept["stds"]["values"][step] for step in (4, 9)] == pytest.approx([row["lr.stds"] for row in rows])
+    state = RateTrace()
+    state.load_state_dict(json.loads(json.dumps({"paths": kept})))
+    assert state.state_dict()["paths"] == kept
+    page = write_report([place], tmp_path / "page.html")
+    assert "Schedules; means" in Path(page).read_text()
