@@ -34,7 +34,7 @@ _ADDED_LATER = {
 }  # fmt: skip
 """Settings that the first results were measured without, at the values that leave a method as it was then: they do not
 count, or a new setting would make the whole record old. Before one is added, cells are measured again and equal."""
-_ADDED_TO_PART = {"sgld": ("momentum", 0.0)}
+_ADDED_TO_STEPPERS: dict[Any, tuple[str, Any]] = {"sgld": ("momentum", 0.0)}
 """The same of steppers by name."""
 _SAME_CODE = {"78cd4b8723a2": "1009ccc0db40"}  # sgld.py: momentum, which is 0 in every named method
 """Checksums of files by those of the code before, which gave the same results: also measured again and equal."""
@@ -65,12 +65,8 @@ def _settings(method: Method) -> dict[str, Any]:
         parts["prior"] = described(PRIORS.resolve(parts["prior"]))
     counts = {key: value for key, value in own.items() if key not in {"name", "summary", "paper"}}
     found = {**parts, "method": counts}
-    later = dict(_ADDED_LATER)
-    stepper = parts["stepper"]
-    if isinstance(stepper, dict) and stepper.get("name") in _ADDED_TO_PART:
-        name, neutral = _ADDED_TO_PART[str(stepper["name"])]
-        later[f"stepper.{name}"] = neutral
-    for path, neutral in later.items():
+    found["stepper"] = _as_then(found["stepper"])
+    for path, neutral in _ADDED_LATER.items():
         *above, last = path.split(".")
         inner: Any = found
         for key in above:
@@ -80,10 +76,18 @@ def _settings(method: Method) -> dict[str, Any]:
     return found
 
 
+def _as_then(stepper: Any) -> Any:
+    """A stepper without what was added later, where that is at rest."""
+    if not isinstance(stepper, dict):
+        return stepper
+    name, neutral = _ADDED_TO_STEPPERS.get(stepper.get("name"), ("", None))
+    return {key: value for key, value in stepper.items() if key != name or value != neutral}
+
+
 def _rules(method: Method) -> list[Any]:
     parts = resolve(method)
     planned = getattr(parts.stepper, "planned", None)
-    found: list[Any] = [described(planned(steps)) for steps in _LENGTHS] if planned is not None else []
+    found: list[Any] = [_as_then(described(planned(steps))) for steps in _LENGTHS] if planned is not None else []
     files: list[Path] = []
     if method.temperature == AUTO:
         files += [_PACKAGE / "methods" / "tempering.py"]
