@@ -28,7 +28,7 @@ _PACKAGE = Path(bayeswell.__file__).parent
 _LENGTHS = (100, 1_000, 10_000)
 """Steps at which a rate that fits the run's length is asked for."""
 _ADDED_LATER = {
-    "method.rest": "trained", "method.prior_weight": None, "method.loss_scale": "per_datum", "method.std_lr": None,
+    "method.rest": "trained", "method.prior_weight": None, "method.gradient_scale": None, "method.std_lr": None,
     "method.std_rate": None, "method.std_stepper": None, "std_rate": None, "std_stepper": None,
     "rate.cycle_steps": None,
 }  # fmt: skip

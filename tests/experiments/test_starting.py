@@ -110,6 +110,6 @@ def test_results_that_were_kept_before_the_setting_stay_known(tmp_path: Path) ->
 
     plain = cell()
     assert "init" not in plain.settings
-    # As it was before `init`, `std_lr`, `std_rate` and `loss_scale` were there.
+    # As it was before `init`, `std_lr`, `std_rate` and `gradient_scale` were there.
     assert (plain.settings_hash, plain.parts_hash) == ("ad29a43239abf44a", "f44f0809ab652364")
     assert cell(init="runs/a").settings_hash != plain.settings_hash

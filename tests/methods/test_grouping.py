@@ -149,7 +149,7 @@ def test_a_plateau_listens_to_held_out_data(metric: str) -> None:
 
 def test_a_plateau_without_the_data_it_listens_to_is_refused() -> None:
     plateau = {"means": "validation.nll"}
-    with pytest.raises(SettingError, match="there are no validation data"):
+    with pytest.raises(SettingError, match="looks at held-out data: give validation too"):
         rates(plateau=plateau)
     method = {"name": "bbb", "plateau": plateau}
     with pytest.raises(SettingError, match=r"'validation.nll' looks at held-out data: set validation too"):
@@ -164,7 +164,7 @@ def test_a_plateau_without_the_data_it_listens_to_is_refused() -> None:
 def test_the_thesis_divides_the_loss_by_the_number_of_batches() -> None:
     """With plain SGD that is a rate smaller by M = 4; the records are those of the loss in nats per datum."""
     sgd = {"name": "sgd", "momentum": 0.8}
-    thesis = bw.fit(net(), (X, Y), "bbb", stepper={**sgd, "lr": 0.4}, loss_scale="thesis", **COMMON)
+    thesis = bw.fit(net(), (X, Y), "bbb", stepper={**sgd, "lr": 0.4}, gradient_scale="1/batches", **COMMON)
     same = bw.fit(net(), (X, Y), "bbb", stepper={**sgd, "lr": 0.1}, **COMMON)
     torch.testing.assert_close(thesis.model.posterior.mean, same.model.posterior.mean, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(thesis.model.posterior.log_std, same.model.posterior.log_std, rtol=1e-4, atol=1e-6)
@@ -176,7 +176,9 @@ def test_the_scale_acts_before_clipping() -> None:
     start = torch.cat([parameter.detach().flatten() for parameter in net().parameters()])
     settings = {**COMMON, "epochs": 1, "batch_size": 30, "stepper": {"name": "sgd", "lr": 1.0, "momentum": 0.0}}
     ends = [
-        bw.fit(net(), (X, Y), "map", clip_norm=norm, loss_scale="thesis", **settings).model.posterior.mean.detach()
+        bw.fit(
+            net(), (X, Y), "map", clip_norm=norm, gradient_scale="1/batches", **settings
+        ).model.posterior.mean.detach()
         for norm in (1e-3, 1e9)
     ]
     assert float((ends[0] - start).norm()) <= 2e-3 * (1 + 1e-4)
@@ -188,15 +190,15 @@ def test_the_scale_acts_before_clipping() -> None:
     [
         ("bbb", {"std_lr": 0.0}, SettingError, "std_lr = 0"),
         ("bbb", {"std_rate": "cosin"}, SettingError, "did you mean 'cosine'"),
-        ("bbb", {"loss_scale": "theses"}, SettingError, "loss_scale = 'theses'; did you mean 'thesis'"),
+        ("bbb", {"gradient_scale": "1/batch"}, SettingError, "gradient_scale = '1/batch'; allowed: '1/batches'"),
         ("map", {"std_lr": 0.1}, SettingError, "std_lr has no use: the network has no stds"),
         ("map", {"std_rate": "cosine"}, SettingError, "std_rate has no use: the network has no stds"),
         ("ivon", {"std_lr": 0.1}, CompositionError, "'ivon' moves means and stds together"),
         ("map", {"std_stepper": "sgd"}, SettingError, "std_stepper has no use: the network has no stds"),
         ("ivon", {"std_stepper": "sgd"}, CompositionError, "std_stepper: 'ivon' moves all weights by itself"),
         ("bbb", {"std_stepper": "sgld"}, CompositionError, "std_stepper: 'sgld' moves all weights by itself"),
-        ("sgld", {"loss_scale": "thesis"}, CompositionError, "lets 'sgld' draw from another posterior"),
-        ("ivon", {"loss_scale": "thesis"}, CompositionError, "lets 'ivon' draw from another posterior"),
+        ("sgld", {"gradient_scale": "1/batches"}, CompositionError, "lets 'sgld' draw from another posterior"),
+        ("ivon", {"gradient_scale": "1/batches"}, CompositionError, "lets 'ivon' draw from another posterior"),
     ],
 )  # fmt: skip
 def test_what_has_no_sense_is_refused(method: str, settings: Any, error: type[Exception], said: str) -> None:
@@ -206,3 +208,9 @@ def test_what_has_no_sense_is_refused(method: str, settings: Any, error: type[Ex
 
     with pytest.raises(error, match=said):
         assembled()
+
+
+def test_a_rate_of_stds_is_refused_beside_a_sampler_that_finds_its_own() -> None:
+    chosen = bw.find_method("sgld").changed(std_lr=0.1)
+    with pytest.raises(CompositionError, match="which finds its rates by itself; use std_multiplier"):
+        assemble(chosen, net(), "gaussian", dataset_size=60, batches=4, epochs=2, generator=make_generator(0))

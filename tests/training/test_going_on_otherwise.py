@@ -109,7 +109,10 @@ def test_what_a_trained_model_has_decided_is_refused(settings: dict[str, Any], w
 def test_a_rate_that_depends_on_the_length_is_told_of() -> None:
     data = line(40, 10)
     first = fit_line(nn.Linear(1, 1).double(), data, "bbb", epochs=2, rate="cosine")
-    with pytest.warns(bw.BayeswellWarning, match="'cosine' depends on the planned length"):
+    with pytest.warns(bw.BayeswellWarning, match="the rate 'cosine' depends on the planned length"):
+        fit_line(first, data, epochs=1)
+    first = fit_line(nn.Linear(1, 1).double(), data, "bbb", epochs=2, rate="constant", std_rate="cosine")
+    with pytest.warns(bw.BayeswellWarning, match="the std_rate 'cosine' depends on the planned length"):
         fit_line(first, data, epochs=1)
 
 

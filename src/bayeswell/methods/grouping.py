@@ -12,7 +12,7 @@ from ..lifting import BayesianModule
 from ..objectives import ELBO
 from ..optimizers import NOISE, STDS, OptimizersTogether, Plateau, parameter_groups
 from ..types import Rate, Stepper
-from .method import PER_DATUM, Method
+from .method import Method
 
 
 def groups_of(
@@ -42,6 +42,11 @@ def _require_stds(method: Method, trained: bool, stepper: Stepper) -> None:
     name = next(one for one in ("std_lr", "std_rate", "std_stepper") if getattr(method, one) is not None)
     if not trained:
         raise SettingError(f"{method.name}: {name} has no use: the network has no stds to train")
+    if method.std_lr is not None and stepper.samples and stepper.lr is None:
+        raise CompositionError(
+            f"{method.name}: std_lr = {method.std_lr:g} with sampler '{stepper.name}', which finds its rates by "
+            "itself; use std_multiplier, or give lr a number"
+        )
     if stepper.handles_divergence:
         raise CompositionError(
             f"{method.name}: {name} has no use: optimizer '{stepper.name}' moves means and stds together"
@@ -64,13 +69,13 @@ def built(
 
 
 def gradient_factor(method: Method, stepper: Stepper, batches: int) -> float:
-    """What gradients are multiplied by before the step: 1, or 1 / M with the thesis' scale of the loss."""
-    if method.loss_scale == PER_DATUM:
+    """What gradients are multiplied by before the step: 1, or 1 / M where that is asked for."""
+    if method.gradient_scale is None:
         return 1.0
     if stepper.samples or stepper.handles_divergence:
         raise CompositionError(
-            f"{method.name}: loss_scale = '{method.loss_scale}' lets '{stepper.name}' draw from another posterior, "
-            f"as it reads the scale off the gradient; use loss_scale '{PER_DATUM}'"
+            f"{method.name}: gradient_scale = '{method.gradient_scale}' lets '{stepper.name}' draw from another "
+            "posterior, as it reads the scale off the gradient; leave it out"
         )
     return 1.0 / batches
 

@@ -18,9 +18,8 @@ from .steppers import find_stepper
 from .tempering import AUTO, PRIOR_WEIGHT
 
 OWN_DROPOUT = "own"
-PER_DATUM, THESIS = "per_datum", "thesis"
-LOSS_SCALES = (PER_DATUM, THESIS)
-"""Of the loss whose gradients are taken: nats per datum, or that over the number of batches."""
+OVER_BATCHES = "1/batches"
+"""What gradients may be multiplied by: one over the number of batches of an epoch."""
 Choice = Any
 """A part by name, as ``{"name": ..., setting: value}``, or as any object that its axis takes."""
 
@@ -43,12 +42,12 @@ class Method:
     stds and learned noise in place of ``stepper``, at its own rate; ``rate`` multiplies all learning rates
     along training, ``std_rate`` (if given) those of stds and learned noise in its place. ``plateau`` maps a group
     ("means", "stds", "noise") to a ``Plateau`` on a metric of its own (nll, kl, total; of held-out data validation.nll
-    and its kin); ``alternate`` trains means and stds in turn, so many epochs each. ``loss_scale`` "thesis" takes
-    gradients of the loss over the number of batches M, as Book's thesis does: SGD's rates then mean what they mean
-    there, and Adam's eps weighs M times as much; records stay in nats per datum. ``dropout`` makes dropout drawable:
-    with the network's own p ("own"), or another. ``prediction`` is what a prediction averages over draws: networks
-    ("sampled"), or the network to first order around the posterior's mean ("linearised"), or nothing: the network at
-    that mean ("mean").
+    and its kin); ``alternate`` trains means and stds in turn, so many epochs each. ``gradient_scale``
+    "1/batches" multiplies gradients by 1 / M, M the number of batches, as Book's thesis does: SGD's rates then mean
+    what they mean there, and Adam's eps weighs M times as much; records stay in nats per datum. ``dropout`` makes
+    dropout drawable: with the network's own p ("own"), or another. ``prediction`` is what a prediction averages over
+    draws: networks ("sampled"), or the network to first order around the posterior's mean ("linearised"), or nothing:
+    the network at that mean ("mean").
 
     ``means`` says where the ``members`` start: the first at the given network's weights and each further one at new
     ones from the network's own initialisation ("dispersed": ensembles live on that spread, and chains that have not
@@ -77,7 +76,7 @@ class Method:
     plateau: Mapping[str, Any] | None = None
     alternate: int | None = None
     clip_norm: float | None = None
-    loss_scale: str = PER_DATUM
+    gradient_scale: str | None = None
     sharpness: Sharpness | Mapping[str, Any] | None = None
     collector: Choice | None = None
     post_hoc: Choice | None = None
@@ -108,9 +107,9 @@ class Method:
             raise SettingError(f"{self.name}: std_multiplier = {self.std_multiplier!r}; it must be a number above 0")
         if self.std_lr is not None:
             require_positive(self.name, "std_lr", self.std_lr)
-        if self.loss_scale not in LOSS_SCALES:
+        if self.gradient_scale not in (None, OVER_BATCHES):
             raise SettingError(
-                f"{self.name}: loss_scale = {self.loss_scale!r}; {nearest(str(self.loss_scale), LOSS_SCALES)}"
+                f"{self.name}: gradient_scale = {self.gradient_scale!r}; allowed: '{OVER_BATCHES}', or none"
             )
         if isinstance(self.dropout, str) and self.dropout != OWN_DROPOUT:
             raise SettingError(f"{self.name}: dropout = {self.dropout!r}; give a number in [0, 1), or 'own'")

@@ -18,7 +18,7 @@ LATER: Mapping[str, Any] = {
     "std_lr": None,
     "std_rate": None,
     "std_stepper": None,
-    "loss_scale": "per_datum",
+    "gradient_scale": None,
 }
 """Settings of runs and methods that came when results were kept already, with the value that changes nothing.
 

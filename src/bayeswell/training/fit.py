@@ -191,6 +191,9 @@ def fit(
     trial = Trial(start.module, start.likelihood, output)
     trial.look_at(batches)
     held_out = None if validation is None else read_held_out(validation, columns, dtype)
+    listened = start.parts.needs_validation
+    if listened and held_out is None:
+        raise SettingError(f"plateau: metric = '{listened}' looks at held-out data: give validation too")
     if held_out is not None:
         trial.look_at_read(held_out.inputs, held_out.targets, "validation")
     start, epochs, note = start.with_data(batches).within_budget(batches.examples, epochs)

@@ -210,10 +210,13 @@ def _go_on(run: Run) -> None:
         )
     for step in {0, done // 2, max(0, done - 1)}:
         then, now = (Progress(step, total, step % batches, batches) for total in (done, run.total_steps))
-        if done and parts.rate.factor(then) != parts.rate.factor(now):
-            note = f"the rate {label_of(parts.rate)} depends on the planned length: this is not the run that would have"
-            warnings.warn(f"{note} been planned so long; rate = 'constant' would be", BayeswellWarning, stacklevel=5)
-            return
+        for name, rate in (("rate", parts.rate), ("std_rate", parts.std_rate)):
+            if done and rate is not None and rate.factor(then) != rate.factor(now):
+                note = f"the {name} {label_of(rate)} depends on the planned length: this is not the run that would have"
+                warnings.warn(
+                    f"{note} been planned so long; {name} = 'constant' would be", BayeswellWarning, stacklevel=5
+                )
+                return
 
 
 def fit_member(
@@ -236,8 +239,9 @@ def _warn_of_stds_that_stood_still(run: Run, history: History, start: float) -> 
     end = history.epochs[-1].std_ratio if history.epochs else start
     if start > 0 and abs(math.log(max(end, 1e-30) / start)) < _HARDLY_MOVED:
         note = f"the stds have hardly moved: from {start:.3g} to {end:.3g} of the prior std"
-        advice = "raise std_multiplier or train longer"
-        warnings.warn(f"method '{run.assembly.method.name}': {note}; {advice}", BayeswellWarning, stacklevel=4)
+        method = run.assembly.method
+        raised = "std_lr" if method.std_lr else "lr of std_stepper" if method.std_stepper else "std_multiplier"
+        warnings.warn(f"method '{method.name}': {note}; raise {raised} or train longer", BayeswellWarning, stacklevel=4)
 
 
 def _some_examples(run: Run, count: int) -> Examples:
