@@ -26,6 +26,7 @@ POSTERIOR_SETTINGS: dict[str, list[dict[str, Any]]] = {
     "mean_field": [{"parameter": "log_std"}, {"parameter": "rho"}],
     "k_tied": [{"rank": 1}, {"rank": 2}],
     "low_rank": [{"rank": 1}, {"rank": 3}],
+    "shared_std": [{"by": "tensor"}],  # as many stds as parameters: those of three layers could be alike by chance
 }
 ESTIMATOR_SETTINGS: dict[str, list[dict[str, Any]]] = {
     "weight_sampling": [{}, {"draws": 4, "antithetic": True}],

@@ -26,10 +26,10 @@ def lifted(by: str = "layer", initial_std: float | None = None) -> bw.BayesianMo
 @pytest.mark.parametrize(("by", "stds"), [("layer", 2), ("tensor", 4), ("all", 1)])
 def test_as_many_stds_as_there_are_owners(by: str, stds: int) -> None:
     model = lifted(by)
-    assert model.posterior.log_std.shape == (stds,)
+    assert model.posterior.shared_log_std.shape == (stds,)
     assert model.variational_parameters == model.layout.size + stds
     with torch.no_grad():
-        model.posterior.log_std.copy_(torch.arange(stds) * 0.3 - 2)
+        model.posterior.shared_log_std.copy_(torch.arange(stds) * 0.3 - 2)
     found = model.posterior.std_vector().detach()
     owners = {"layer": [0, 0, 1, 1], "tensor": [0, 1, 2, 3], "all": [0, 0, 0, 0]}[by]
     for site, owner in zip(model.layout.sites, owners, strict=True):
@@ -46,7 +46,7 @@ def test_stds_start_as_those_of_mean_field() -> None:
 def test_draws_density_and_kl_are_those_of_mean_field_with_these_stds() -> None:
     model = lifted()
     with torch.no_grad():
-        model.posterior.log_std.copy_(torch.tensor([-1.3, -0.4]))
+        model.posterior.shared_log_std.copy_(torch.tensor([-1.3, -0.4]))
     torch.manual_seed(2)
     free = bw.bayesian(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)), "mean_field", PRIOR)
     free.posterior.set_stds(model.posterior.std_vector().detach())
@@ -67,7 +67,7 @@ def test_draws_density_and_kl_are_those_of_mean_field_with_these_stds() -> None:
     slopes = free.posterior.log_std.grad
     assert slopes is not None
     torch.testing.assert_close(
-        model.posterior.log_std.grad, torch.stack([slopes[:16].sum(), slopes[16:].sum()]), rtol=1e-4, atol=1e-4
+        model.posterior.shared_log_std.grad, torch.stack([slopes[:16].sum(), slopes[16:].sum()]), rtol=1e-4, atol=1e-4
     )
     torch.testing.assert_close(model.posterior.mean.grad, free.posterior.mean.grad)
 
@@ -86,7 +86,9 @@ def test_the_best_shared_std_of_a_linear_model() -> None:
     mean = torch.linalg.solve(precision, x.T @ y / 0.4**2).flatten()
     posterior = result.model.posterior
     torch.testing.assert_close(posterior.mean.detach(), mean, rtol=2e-3, atol=2e-3)
-    assert float(posterior.log_std.detach().exp()) == pytest.approx(math.sqrt(3 / float(precision.trace())), rel=0.01)
+    assert float(posterior.shared_log_std.detach().exp()) == pytest.approx(
+        math.sqrt(3 / float(precision.trace())), rel=0.01
+    )
 
 
 @pytest.mark.parametrize("estimator", ["weight_sampling", "local_reparameterization", "flipout"])
@@ -96,10 +98,18 @@ def test_every_estimator_trains_it(estimator: str) -> None:
         nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)), (x, (x[:, 0] > 0).long()), "bbb",
         posterior={"name": "shared_std", "by": "layer"}, estimator=estimator, epochs=3, batch_size=20, progress=False,
     )  # fmt: skip
-    assert result.model.posterior.log_std.shape == (2,)
+    assert result.model.posterior.shared_log_std.shape == (2,)
     assert "shared_std" in str(result.model.describe())
 
 
 def test_a_wrong_owner_is_refused() -> None:
     with pytest.raises(SettingError, match="by = 'layers'; did you mean 'layer'"):
         SharedStd(by="layers")
+
+
+@pytest.mark.parametrize("by", ["layer", "all"])
+def test_stds_that_several_parameters_share_stand_under_their_own_name(by: str) -> None:
+    posterior = bw.bayesian(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), {"name": "shared_std", "by": by}).posterior
+    rows = posterior.rows_by_site("shared_log_std", posterior.shared_log_std)
+    assert {name for name, _, _ in rows} == {"shared_log_std"}
+    assert rows[-1][2] == len(posterior.shared_log_std) == {"layer": 2, "all": 1}[by]

@@ -21,7 +21,7 @@ _BY = ("layer", "tensor", "all")
 
 
 class SharedStdPosterior(FactorisedPosterior):
-    """Trainable state: ``mean`` and ``log_std``, one number for each of ``owners``."""
+    """Trainable state: ``mean`` and ``shared_log_std``, one number for each of ``owners``."""
 
     std_form = FROM_LOG_STD
     can_scale_stds = True
@@ -36,23 +36,23 @@ class SharedStdPosterior(FactorisedPosterior):
         for site, place in zip(layout.sites, self._places, strict=True):
             logs[place] += float(stds[layout.slices[site.name]].double().log().sum())
             counts[place] += site.size
-        self.log_std = nn.Parameter((logs / counts).to(stds))
+        self.shared_log_std = nn.Parameter((logs / counts).to(stds))
 
     def std_state(self) -> Tensor:
         """The log std of each weight's owner."""
-        places = torch.tensor(self._places, device=self.log_std.device)
-        sizes = torch.tensor(self._sizes, device=self.log_std.device)
-        return self.log_std[places].repeat_interleave(sizes, output_size=self.layout.size)
+        places = torch.tensor(self._places, device=self.shared_log_std.device)
+        sizes = torch.tensor(self._sizes, device=self.shared_log_std.device)
+        return self.shared_log_std[places].repeat_interleave(sizes, output_size=self.layout.size)
 
     @torch.no_grad()
     def scale_stds(self, factor: float) -> None:
-        """log_std + log(factor)."""
-        self.log_std.add_(math.log(factor))
+        """shared_log_std + log(factor)."""
+        self.shared_log_std.add_(math.log(factor))
 
     def rows_by_site(self, name: str, parameter: Tensor) -> list[tuple[str, int, int]]:
-        """Rows of ``log_std`` belong to a layer, under whose name they stand."""
-        if parameter is self.log_std:
-            return rows_of([(owner or name, 1) for owner in self.owners])
+        """Rows of ``shared_log_std`` belong to one parameter of the network each only where they are shared by it."""
+        if parameter is self.shared_log_std:
+            return rows_of([(owner if self.by == "tensor" else name, 1) for owner in self.owners])
         return super().rows_by_site(name, parameter)
 
     def explain(self, site: Site) -> str:
