@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 import bayeswell as bw
 from bayeswell.errors import SettingError
@@ -103,3 +106,23 @@ def test_every_estimator_trains_it(estimator: str) -> None:
 def test_a_wrong_owner_is_refused() -> None:
     with pytest.raises(SettingError, match="by = 'layers'; did you mean 'layer'"):
         SharedStd(by="layers")
+
+
+@pytest.mark.parametrize("by", ["layer", "tensor", "all"])
+def test_which_std_is_whose_is_kept_and_not_made_again(by: str) -> None:
+    posterior = lifted(by).posterior
+    assert list(posterior.state_dict()) == ["mean", "log_std"]  # files stay what they were
+    made: list[str] = []
+
+    class Watch(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            made.append(func.__name__)
+            return func(*args, **(kwargs or {}))
+
+    with Watch():
+        state = posterior.std_state()
+    assert "tensor" not in made
+    assert state.shape == (26,)
+    moved = copy.deepcopy(posterior).to("meta")
+    assert moved.std_state().device.type == "meta"  # the buffer goes where the parameters go
+    assert posterior.double().std_state().dtype == torch.float64
