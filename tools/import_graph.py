@@ -27,6 +27,7 @@ LEVELS: Mapping[int, tuple[str, ...]] = {
     GROUND: (
         "composition",
         "eager",
+        "elements",
         "errors",
         "extras",
         "fingerprint",

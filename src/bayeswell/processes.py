@@ -68,15 +68,21 @@ def try_worker(context: BaseContext, work: Callable[..., None], *arguments: Any)
     except _NOT_SENT as error:
         raise CannotStart(f"something cannot be sent to another process: {first_line(error)}") from error
     except _NOT_IMPORTED as error:
-        raise CannotStart(NO_GUARD) from error
+        raise CannotStart(ENDED_EARLY) from error
     except (RuntimeError, AssertionError, ValueError, OSError) as error:
         raise CannotStart(f"{type(error).__name__}: {first_line(error)}") from error
 
 
 _NOT_SENT = (AttributeError, TypeError, PicklingError)
 _NOT_IMPORTED = (EOFError, ConnectionError)
-"""The process that workers are forked from ended while it imported the program."""
-NO_GUARD = 'the program starts them when it is imported: put what it does below `if __name__ == "__main__":`'
+"""The process that workers are forked from has ended: most often while it imported the program."""
+_GUARD = 'put what it does below `if __name__ == "__main__":`'
+NO_GUARD = f"the program starts them when it is imported: {_GUARD}"
+ENDED_EARLY = (
+    "the process that they are forked from was killed, or, likelier, the program starts them when it is imported: "
+    f"{_GUARD}"
+)
+"""Nothing tells the two apart here: the one who ended cannot be asked."""
 
 
 def first_line(error: BaseException) -> str:
@@ -105,7 +111,7 @@ def start_worker(
     except _NOT_SENT as error:
         raise SettingError(f"{needed}: {error}") from error
     except _NOT_IMPORTED as error:
-        raise SettingError(f"{needed}: {NO_GUARD}") from error
+        raise SettingError(f"{needed}: {ENDED_EARLY}") from error
 
 
 def _start(context: BaseContext, work: Callable[..., None], *arguments: Any) -> tuple[BaseProcess, Connection]:

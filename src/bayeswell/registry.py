@@ -263,7 +263,8 @@ def known_settings(owner: str, part: Any, settings: Mapping[str, Any]) -> dict[s
     """The settings of a dataclass, or of one that there is, after a look at their names.
 
     A part may have ``elements``, names for single numbers of its lists: ``{"beta1": ("betas", 0)}``. Such a number
-    stands where both are given; what is not given of the list is the part's own.
+    stands where one table gives both (of two tables the later one wins: ``elements``); what is not given of the list
+    is the part's own.
     """
     fields = {field.name for field in dataclasses.fields(part) if field.init}
     elements: Mapping[str, tuple[str, int]] = getattr(part, "elements", {})

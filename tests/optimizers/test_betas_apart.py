@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from bayeswell.cli.options import experiment_from
 from bayeswell.errors import SettingError
 from bayeswell.experiments import Experiment
-from bayeswell.experiments.config_parsing import parse_settings, read_config
-from bayeswell.methods import find_method, resolve
+from bayeswell.experiments.config_parsing import merged, parse_settings, read_config
+from bayeswell.methods import Method, find_method, resolve
 from bayeswell.optimizers import OPTIMIZERS, Adam
 from bayeswell.registry import settings_of
 from bayeswell.studies import read_study
@@ -66,6 +67,52 @@ def test_command_line_toml_and_python_say_it_alike(tmp_path: Path) -> None:
     assert resolve(by_part).stepper.betas == (0.8, 0.95)  # type: ignore[attr-defined]
     by_table = find_method("map").changed(stepper={"name": "adam", "beta1": 0.3})
     assert resolve(by_table).stepper.betas == (0.3, 0.999)  # type: ignore[attr-defined]
+
+
+def stepper_betas(method: Method) -> tuple[float, float]:
+    found: tuple[float, float] = resolve(method).stepper.betas  # type: ignore[attr-defined]
+    return found
+
+
+@pytest.mark.parametrize("name", KIN)
+@pytest.mark.parametrize("start", ["bbb", "named"])
+def test_of_both_the_one_said_later_stands(name: str, start: str) -> None:
+    first = {"beta1": 0.5, "beta2": 0.6, **({"name": name} if start == "named" else {})}
+    one = find_method("bbb").changed(stepper=first)
+    assert stepper_betas(one) == (0.5, 0.6)
+    pair = one.changed(stepper={"betas": [0.9, 0.99]})
+    assert stepper_betas(pair) == (0.9, 0.99)
+    again = pair.changed(stepper={"beta1": 0.3})
+    assert stepper_betas(again) == (0.3, 0.99)
+    assert stepper_betas(again.changed(stepper={"eps": 1e-6})) == (0.3, 0.99)
+    assert stepper_betas(again.changed(stepper={"betas": (0.8, 0.7), "beta2": 0.6})) == (0.8, 0.6)
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "found"),
+    [
+        ("stepper.beta1 = 0.5", ["stepper.betas=[0.9, 0.99]"], (0.9, 0.99)),
+        ('stepper = {name = "adamw", beta1 = 0.5}', ["stepper.betas=[0.9, 0.99]"], (0.9, 0.99)),
+        ("stepper.betas = [0.5, 0.6]", ["stepper.beta1=0.9"], (0.9, 0.6)),
+        ("", ["stepper.beta1=0.5", "stepper.betas=[0.9, 0.99]"], (0.9, 0.99)),
+        ("", ["stepper.betas=[0.9, 0.99]", "stepper.beta1=0.5"], (0.5, 0.99)),
+        ("stepper.beta1 = 0.5", ["lr=0.1"], (0.5, 0.999)),
+    ],
+)
+def test_what_the_command_line_says_of_them_wins(
+    file: str, line: list[str], found: tuple[float, float], tmp_path: Path
+) -> None:
+    (tmp_path / "run.toml").write_text(f'data = "wine"\n[method]\nname = "bbb"\n{file}\n')
+    experiment, _ = experiment_from({"config": tmp_path / "run.toml", "method_set": line})
+    assert betas_of(experiment) == found
+    assert betas_of(Experiment.from_json(json.loads(json.dumps(experiment.as_json(), sort_keys=True)))) == found
+
+
+def test_a_number_that_is_no_element_of_the_list_stays() -> None:
+    table = {"stepper": {"name": "ivon", "beta1": 0.5}}
+    assert merged(table, {"stepper": {"betas": [0.9, 0.99]}}) == {
+        "stepper": {"name": "ivon", "beta1": 0.5, "betas": [0.9, 0.99]}
+    }
 
 
 def test_a_study_has_them_in_its_grid_and_its_random_points(tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 import bayeswell as bw
 from bayeswell.errors import SettingError
@@ -113,3 +116,23 @@ def test_stds_that_several_parameters_share_stand_under_their_own_name(by: str) 
     rows = posterior.rows_by_site("shared_log_std", posterior.shared_log_std)
     assert {name for name, _, _ in rows} == {"shared_log_std"}
     assert rows[-1][2] == len(posterior.shared_log_std) == {"layer": 2, "all": 1}[by]
+
+
+@pytest.mark.parametrize("by", ["layer", "tensor", "all"])
+def test_which_std_is_whose_is_kept_and_not_made_again(by: str) -> None:
+    posterior = lifted(by).posterior
+    assert list(posterior.state_dict()) == ["mean", "shared_log_std"]  # files stay what they were
+    made: list[str] = []
+
+    class Watch(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            made.append(func.__name__)
+            return func(*args, **(kwargs or {}))
+
+    with Watch():
+        state = posterior.std_state()
+    assert "tensor" not in made
+    assert state.shape == (26,)
+    moved = copy.deepcopy(posterior).to("meta")
+    assert moved.std_state().device.type == "meta"  # the buffer goes where the parameters go
+    assert posterior.double().std_state().dtype == torch.float64

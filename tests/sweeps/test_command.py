@@ -98,6 +98,52 @@ def test_what_cannot_be_done_is_said_in_one_line_before_any_work(
     assert not (tmp_path / "s").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--seeds", "3"], "--seeds"),
+        (["-k", "1"], "--seeds"),
+        (["--trials", "9"], "--trials"),
+        (["--sampler", "grid"], "--sampler"),
+        (["--sampler-seed", "1"], "--sampler-seed"),
+        (["--metric", "accuracy"], "--metric"),
+        (["--attempts", "2"], "--attempts"),
+        (["-e", "9"], "--epochs"),
+        (["--set", "stepper.lr=0.1"], "--set"),
+        (["--data-workers", "1"], "--data-workers"),
+        (["--model", "mlp"], "--model"),
+        (["--seeds", "3", "-d", "digits", "--trials", "2"], "--trials, --seeds and --data"),
+        (["--space", "stepper.lr=0.1,1", "--out", "x"], "--space and --out"),
+    ],
+)
+def test_what_a_join_cannot_change_is_refused_by_name(
+    options: list[str], named: str, done: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(["sweep", "--join", str(done), *options, "-q"]) == 2
+    shown = capsys.readouterr().err
+    assert f"--join takes the sweep as its folder has it: leave out {named}\n" in shown
+    assert shown.count("\n") == 1
+
+
+def test_a_join_takes_what_is_its_own(done: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = ["--workers", "1", "--threads", "1", "--threshold", "1e9", "--name", "s", "--json", "-q"]
+    assert main(["sweep", "--join", str(done), *own]) == 0
+    assert json.loads(capsys.readouterr().out)["success"]["rate"] == 1.0
+
+
+def test_a_join_takes_the_code_of_the_network_where_it_is_code(
+    done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "net.py").write_text("from torch import nn\n\ndef net():\n    return nn.Linear(13, 3)\n")
+    code = ("--model", f"{tmp_path / 'net.py'}:net")
+    assert main(["sweep", "--join", str(done), *code, "-q"]) == 2
+    assert "the network of this sweep is no code; leave it out\n" in capsys.readouterr().err
+    space = ("--space", "stepper.lr=0.01,0.1", "--trials", "1")
+    assert main([*SMALL, *space, *code, "--out", str(tmp_path / "s"), "-q"]) == 0
+    assert main(["sweep", "--join", str(tmp_path / "s"), *code, "-q"]) == 0
+
+
 def test_the_sweep_of_a_program_is_not_joined_by_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,7 @@ import bayeswell as bw
 from bayeswell.cli import main
 from bayeswell.errors import SettingError
 from bayeswell.experiments import Experiment, load_problem
+from bayeswell.experiments.problem import data_of
 from bayeswell.metrics.estimates import Estimate
 from bayeswell.sweeps import run_sweep, sweep_result
 from bayeswell.sweeps.definition import read_definition
@@ -146,3 +147,18 @@ def test_from_python(tmp_path: Path) -> None:
 
 def _place(folder: Path, trial: Any, seed: int) -> Path:
     return folder / "trials" / f"{trial.number:04d}" / f"seed{seed}"
+
+
+@pytest.mark.parametrize(("rule", "same"), [("seed", False), ("last", True)])
+def test_seeds_share_their_test_examples_and_by_the_rule_last_their_held_out_ones(rule: str, same: bool) -> None:
+    """What an error over seeds is of, as docs/sweeps.md and ``metrics.estimates`` have it."""
+    first, second = (
+        data_of(
+            Experiment(data="wine", method="bbb", seed=seed, validation=0.25, validation_rule=rule, standardise=False)
+        )
+        for seed in (0, 1)
+    )
+    assert torch.equal(first.test[0], second.test[0])
+    assert first.validation is not None
+    assert second.validation is not None
+    assert torch.equal(first.validation[0], second.validation[0]) == same

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,3 +91,59 @@ def test_choices_may_be_a_list_and_what_is_no_range_is_refused_in_one_line() -> 
     for wrong in (0.1, {"low": 1}, None):
         with pytest.raises(SettingError, match=r"space: lr = .*give a list of choices, or write name=low:high"):
             check_space({"lr": wrong})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("choices", "said"),
+    [
+        (["fc*,head", "all"], "the choice 'fc*,head' holds a comma, which parts choices; give a text without one"),
+        ([None, 1.0], "the choice None is neither true or false, a number nor a text; leave it out"),
+        ([(0.9, 0.99), (0.8, 0.9)], "the choice (0.9, 0.99) is neither true or false, a number nor a text"),
+        (["1", "2"], "the choice '1' is a text that reads as 1; give 1 itself, or another text"),
+        (["a", "true"], "the choice 'true' is a text that reads as True; give True itself, or another text"),
+        (["a", "1e3"], "the choice '1e3' is a text that reads as 1000.0"),
+        ([" a", "b"], "the choice ' a' is a text that reads as 'a'"),
+        (["near:x", "y"], "the choice 'near:x' begins as a range; give another text"),
+        (["a", ""], "a choice is empty"),
+        ([1.0, float("inf")], "choices must be finite"),
+        ([1, True], "a choice is given twice"),
+        (["0:1"], "a single value is a setting, not a range; give two choices or more"),
+        ([], "give two choices or more"),
+    ],
+)
+@pytest.mark.parametrize("form", [list, tuple, lambda values: Choices(tuple(values))])
+def test_a_list_that_text_cannot_hold_is_refused_in_one_line(choices: list[Any], said: str, form: Any) -> None:
+    with pytest.raises(SettingError) as caught:
+        check_space({"where": form(choices)})
+    assert str(caught.value).startswith("space: where = ")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+values = st.one_of(st.booleans(), st.integers(), st.floats(), st.text(), st.sampled_from(["near:", "1", "true", "x"]))
+
+
+@given(st.lists(values, max_size=4))
+def test_a_list_is_refused_or_stays_what_it_is(choices: list[Any]) -> None:
+    try:
+        found = check_space({"x": choices})["x"]
+    except SettingError:
+        return
+    assert isinstance(found, Choices)
+    assert [(type(value), value) for value in found.values] == [(type(value), value) for value in choices]
+    again = parse_space([f"x={found.text}"])["x"]
+    assert again == found
+    assert list(map(type, again.values)) == list(map(type, choices))
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    found = check_space({"x": list(np.array([0.1, 0.01])), "y": Range(np.float64(0.1), 1.0)})
+    assert found == {"x": Choices((0.1, 0.01)), "y": Range(0.1, 1.0)}
+    assert repr(found["x"]) == "Choices(values=(0.1, 0.01))"
+
+
+def test_whole_ends_do_not_make_a_range_whole_that_is_not() -> None:
+    assert check_space({"x": Range(0, 1)})["x"] == Range(0.0, 1.0, whole=False)
+    assert check_space({"x": Range(1.0, 8.0, whole=True)})["x"] == Range(1, 8, whole=True)
+    with pytest.raises(SettingError, match=r"space: x = '1.5:8': a range of whole numbers needs whole ends"):
+        check_space({"x": Range(1.5, 8, whole=True)})

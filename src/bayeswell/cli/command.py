@@ -13,7 +13,7 @@ import typer
 from ..experiments.schema import SETTINGS, WHAT
 from ..experiments.setting import Setting
 
-_OURS = "run_"
+OURS = "run_"
 """Before the name of a setting in a command's signature: the command may have an option of that name itself."""
 
 
@@ -48,7 +48,7 @@ def with_settings(
 
     def wrap(function: Callable[..., None]) -> Callable[..., None]:
         def run(**values: Any) -> None:
-            given = {option.name.removeprefix(_OURS): values.pop(option.name) for option in options}
+            given = {option.name.removeprefix(OURS): values.pop(option.name) for option in options}
             function(given=given, **values)
 
         own = inspect.signature(function, eval_str=True).parameters
@@ -77,7 +77,7 @@ def _options(
 
 def _parameter(name: str, kind: Any, names: Sequence[str], panel: str | None, **words: Any) -> inspect.Parameter:
     annotation = Annotated[kind | None, typer.Option(*names, rich_help_panel=panel, **words)]
-    return inspect.Parameter(f"{_OURS}{name}", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+    return inspect.Parameter(f"{OURS}{name}", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 _CONFIG = _parameter(

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import SettingError, require_count
 from ..experiments.schema import HOW
-from .command import command, with_settings
+from .command import OURS, command, with_settings
 from .options import Json, Quiet, experiment_from, with_code
 from .sweep_screen import advice_when_stopped, show_progress, show_sweep
+
+if TYPE_CHECKING:
+    from ..experiments.given import Given
 
 HELP = """Search for good settings: train many runs, choose by what the earlier ones gave, and show the best.
 
@@ -125,6 +128,7 @@ WorkerThreads = Annotated[
 )
 def sweep(
     *,
+    context: typer.Context,
     space: Space = None,
     trials: Trials = None,
     sampler: Sampler = "tpe",
@@ -157,8 +161,7 @@ def sweep(
     given, own = with_code(given)
     with advice_when_stopped():
         if join is not None:
-            if space or out is not None:
-                raise SettingError("--join takes the sweep as its folder has it: leave out --space and --out")
+            _refuse_changes(context, own)
             place, shared = join, dict(sweep_definition(join, storage=storage, name=name).settings)
             if shared.keys() - {"seeds"} != {"experiment", "metric"}:
                 raise SettingError(f"{str(join)!r} holds the sweep of a program of its own: join it there")
@@ -186,6 +189,28 @@ def sweep(
         raise typer.Exit(1)
 
 
+_OF_A_JOIN = frozenset({"join", "storage", "name", "workers", "threads", "threshold", "quiet", "json"})
+"""What the one who helps may say; all else is the sweep's."""
+
+
+def _refuse_changes(context: typer.Context, own: Given) -> None:
+    """Options that a join cannot heed are not passed over."""
+    heeded = _OF_A_JOIN if own.network is None else _OF_A_JOIN | {f"{OURS}model"}
+    said = [
+        option.opts[0]
+        for option in context.command.params
+        if option.name not in heeded and _is_said(context, option.name)
+    ]
+    if said:
+        listed = " and ".join(filter(None, [", ".join(said[:-1]), said[-1]]))
+        raise SettingError(f"--join takes the sweep as its folder has it: leave out {listed}")
+
+
+def _is_said(context: typer.Context, name: str | None) -> bool:
+    source = None if name is None else context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def _require_code(function: Any) -> None:
     """A sweep of a network of one's own needs its code again, the same as before."""
     from ..experiments import Experiment
@@ -194,6 +219,8 @@ def _require_code(function: Any) -> None:
     begun = Experiment.from_json(function.experiment)
     if needs_code(begun.model) and function.given.network is None:
         raise SettingError(f"the network {code_needed(begun.model)}")
+    if function.given.network is not None and not needs_code(begun.model):
+        raise SettingError("--model: the network of this sweep is no code; leave it out")
     if function.given.named_in(begun) != begun:
         raise SettingError("--model: the code is not that which the sweep was begun with; begin another sweep")
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..datasets import is_data_name
 from ..datasets.files import read_bytes
+from ..elements import without_replaced
 from ..errors import FileError, SettingError, nearest
 from ..methods import AUTO, Method, find_method
 from .schema import Choice
@@ -68,9 +69,10 @@ def nested(path: str, value: Any) -> dict[str, Any]:
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """``base`` with ``changes``: tables are merged, and a name (``stepper = "sgd"``) is the name of a table.
 
-    A table with another name replaces what was there: settings of one part are not those of another.
+    A table with another name replaces what was there: settings of one part are not those of another. A list
+    replaces what was said of its single numbers (``betas`` an earlier ``beta1``).
     """
-    result = dict(base)
+    result = without_replaced(base, changes)
     for key, new in changes.items():
         old = result.get(key)
         if not isinstance(new, Mapping):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..elements import without_replaced
 from ..errors import SettingError, nearest, require_count, require_positive
 from ..estimators import ESTIMATORS
 from ..gradients import Sharpness
@@ -216,7 +217,7 @@ def _with_settings(axis: str, part: Choice, settings: Mapping[str, Any]) -> Choi
     if isinstance(part, str):
         return {"name": part, **settings}
     if isinstance(part, Mapping):
-        return {**part, **settings}
+        return {**without_replaced(part, settings), **settings}
     if isinstance(part, functools.partial):
         return functools.partial(part, **settings)
     if isinstance(part, type):

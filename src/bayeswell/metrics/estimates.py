@@ -1,8 +1,9 @@
 """Numbers with their standard errors, which are of two kinds that must not be mixed up.
 
 ``over="examples"``: how far a number would move with other test examples; one run is enough. ``over="seeds"``: how far
-with another seed of training; it needs several runs, all measured on the same test examples. Neither contains the
-other.
+with another seed of training; it needs several runs. Test examples do not depend on the seed, so there it is of
+training alone, and neither error contains the other. Held-out examples are drawn by the seed unless the rule is "last":
+the error of a sweep's trial (``--seeds``) is of other weights and of other held-out examples together.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import SettingError, require_count
@@ -24,14 +24,14 @@ from .grid import trials_of
 from .ledger import Ledger
 from .pool import Watcher, WorkerPool
 from .results import SweepResult
-from .space import Spread, check_space
+from .space import Spread, Value, check_space
 from .study import definition_in
 from .worker import work
 
 
 def run_sweep(
     function: TrialFunction,
-    space: Mapping[str, Spread | str],
+    space: Mapping[str, Spread | str | Sequence[Value]],
     folder: str | os.PathLike[str],
     *,
     trials: int | None = None,
@@ -46,6 +46,8 @@ def run_sweep(
     watch: Watcher | None = None,
 ) -> SweepResult:
     """Try ``trials`` settings of ``space`` (20) on a function, and go on with what is in ``folder`` already.
+
+    ``space``: a range or choices for each setting, as text (``"1e-4:1e-1:log"``) or as a list (``["all", "last"]``).
 
     ``function(settings, folder)`` gives the value to minimize (or maximize). It has a folder of its own for each trial,
     and is called with the same one if the trial is begun again: what it keeps there, it can go on with. With several

@@ -38,7 +38,11 @@ class Range:
 
     @property
     def text(self) -> str:
-        return f"{self.low!r}:{self.high!r}{':log' if self.log else ''}"
+        return f"{self._end(self.low)!r}:{self._end(self.high)!r}{':log' if self.log else ''}"
+
+    def _end(self, end: float) -> float:
+        """Whole ends are written so only if the range is whole: how they are written says that it is."""
+        return int(end) if self.whole and end == int(end) else float(end)
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ def check_space(space: Mapping[str, Spread | str | Sequence[Value]]) -> dict[str
     for name in space:
         if not _NAME.fullmatch(name):
             raise SettingError(f"space: {name!r} is not the name of a setting; write words joined by dots")
-    parsed = {name: parse_spread(name, _text(name, spread)) for name, spread in space.items()}
+    parsed = {name: _checked(name, spread) for name, spread in space.items()}
     for name in parsed:
         inner = [other for other in parsed if other.startswith(f"{name}.")]
         if inner:
@@ -97,12 +101,53 @@ def check_space(space: Mapping[str, Spread | str | Sequence[Value]]) -> dict[str
     return parsed
 
 
-def _text(name: str, spread: object) -> str:
-    if isinstance(spread, list | tuple):
-        spread = Choices(tuple(spread))
-    if not isinstance(spread, str | Range | Choices | Near):
+def _checked(name: str, spread: object) -> Spread:
+    """One range or list of choices, which its text gives again: that is what is kept with a sweep."""
+    if isinstance(spread, str):
+        return parse_spread(name, spread)
+    if isinstance(spread, Choices | list | tuple):
+        return _choices(name, spread.values if isinstance(spread, Choices) else spread)
+    if not isinstance(spread, Range | Near):
         raise SettingError(f"space: {name} = {spread!r:.80}; give a list of choices, or {GRAMMAR}")
-    return spread if isinstance(spread, str) else spread.text
+    again = parse_spread(name, spread.text)
+    if isinstance(spread, Range) and again != spread:
+        raise SettingError(f"space: {name} = '{spread.low}:{spread.high}': a range of whole numbers needs whole ends")
+    return again
+
+
+def _choices(name: str, given: Sequence[object]) -> Choices:
+    """Choices value by value: none may read as another, or as several."""
+    found = Choices(tuple(_choice(name, given, value) for value in given))
+    if len(found.values) < 2:
+        hint = "a single value is a setting, not a range; " if found.values else ""
+        raise SettingError(f"space: {name} = {_shown(given)}: {hint}give two choices or more")
+    if found.text.startswith(_NEAR):
+        raise SettingError(
+            f"space: {name} = {_shown(given)}: the choice {found.values[0]!r} begins as a range; give another text"
+        )
+    parse_spread(name, found.text)  # empty ones, infinite ones, and one given twice
+    return found
+
+
+def _choice(name: str, given: Sequence[object], value: object) -> Value:
+    """The value itself, as a plain one."""
+    owner = f"space: {name} = {_shown(given)}: the choice {value!r:.80}"
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):  # numbers of NumPy are such, and are written otherwise
+        return int(value) if isinstance(value, int) else float(value)
+    if not isinstance(value, str):
+        raise SettingError(f"{owner} is neither true or false, a number nor a text; leave it out")
+    if "," in value:
+        raise SettingError(f"{owner} holds a comma, which parts choices; give a text without one")
+    read = _value(value.strip())
+    if read != value:
+        raise SettingError(f"{owner} is a text that reads as {read!r}; give {read!r} itself, or another text")
+    return value
+
+
+def _shown(given: Sequence[object]) -> str:
+    return f"{list(given)!r:.80}"
 
 
 def parse_spread(name: str, text: str) -> Spread:
