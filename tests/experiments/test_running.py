@@ -91,7 +91,9 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(
         assert (broken / name).read_bytes() == (whole / name).read_bytes()
 
 
-@pytest.mark.parametrize(("method", "names"), [("map", {"snr"}), ("bbb", {"snr", "std_paths"})])
+@pytest.mark.parametrize(
+    ("method", "names"), [("map", {"snr", "schedules"}), ("bbb", {"snr", "schedules", "std_paths"})]
+)
 def test_a_point_has_no_path_of_stds(tmp_path: Path, small: Experiment, method: str, names: set[str]) -> None:
     run(small.changed({"method": method, "diagnose": True}), tmp_path / "a")
     assert set(read_document(tmp_path / "a" / "records.json")) == names
