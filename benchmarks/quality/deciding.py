@@ -36,7 +36,11 @@ _ADDED_LATER = {
 count, or a new setting would make the whole record old. Before one is added, cells are measured again and equal."""
 _ADDED_TO_STEPPERS: dict[Any, tuple[str, Any]] = {"sgld": ("momentum", 0.0)}
 """The same of steppers by name."""
-_SAME_CODE = {"78cd4b8723a2": "1009ccc0db40"}  # sgld.py: momentum, which is 0 in every named method
+_SAME_CODE = {
+    "78cd4b8723a2": "1009ccc0db40",  # sgld: momentum, which is 0 in every named method
+    "4f2fb0854768": "d2e8537726a6",  # the rate of the step just taken can be asked for
+    "18a615c3552b": "5e282cead09d",  # ... and in fitted chains
+}
 """Checksums of files by those of the code before, which gave the same results: also measured again and equal."""
 
 

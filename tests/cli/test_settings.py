@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -33,7 +34,7 @@ SAID: Mapping[str, tuple[list[str], Any]] = {
     "model": (["--model", "mlp", "--model-set", "hidden=[7,9]"], {"name": "mlp", "hidden": [7, 9]}),
     "likelihood": (["--likelihood", "gaussian", "--likelihood-set", "std=2"], {"name": "gaussian", "std": 2}),
     "where": (["--where", "dense1,head*"], ["dense1", "head*"]),
-    "init": (["--init", "runs/first"], "runs/first"),
+    "init": (["--init", "runs/first"], os.path.abspath("runs/first")),
     "epochs": (["--epochs", "7"], 7),
     "batch_size": (["--batch-size", "33"], 33),
     "seed": (["--seed", "5"], 5),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,8 @@ import pytest
 import torch
 
 from bayeswell.cli.app import main
-from bayeswell.errors import BayeswellError, FileError, SettingError
-from bayeswell.experiments import Experiment, load_model, load_problem, resume_run, run
+from bayeswell.errors import BayeswellError, BayeswellWarning, FileError, SettingError
+from bayeswell.experiments import Experiment, compare, finished_result, load_model, load_problem, resume_run, run
 from bayeswell.studies.cells import Cell
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.BayeswellWarning")  # short runs
@@ -82,6 +84,67 @@ def test_a_run_that_was_made_anew_is_noticed(runs: Path, tmp_path: Path) -> None
         resume_run(tmp_path / "second", epochs=6)
 
 
+def test_a_finished_run_is_taken_only_with_the_start_it_had(tmp_path: Path) -> None:
+    short = {**SMALL, "epochs": 1}
+    first, second = tmp_path / "first", tmp_path / "out" / "map-seed0"
+    run(Experiment(method="map", **short), first)
+    on = Experiment(method="map", init=str(first), **short)
+    made = run(on, second)
+    assert run(on, second, resume=True) == finished_result(second, on) == made
+    shutil.rmtree(first)
+    assert run(on, second, resume=True) == made  # of a start that is gone nothing else can be known
+    run(Experiment(method="map", **short), first)
+    assert run(on, second, resume=True) == made  # the same numbers again
+    shutil.rmtree(first)
+    run(Experiment(method="map", seed=3, **short), first)
+    with pytest.raises(SettingError, match=r"the finished run in .* is another one: init_sha256 was"):
+        run(on, second, resume=True)
+    with pytest.raises(SettingError, match="is another one: init_sha256 was"):
+        resume_run(second)
+    with pytest.raises(SettingError, match="is another one: init_sha256 was"):
+        compare({"map": on}, [0], tmp_path / "out", progress=False)
+    assert finished_result(second) == made
+
+
+def test_the_start_is_named_wherever_one_stands(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = {**SMALL, "epochs": 1}
+    monkeypatch.chdir(runs)
+    assert Experiment(init="map", **short).init == str(runs / "map")
+    run(Experiment(method="map", init="./map", **short), tmp_path / "on")
+    monkeypatch.chdir(tmp_path)
+    resume_run(tmp_path / "on", epochs=2)
+    monkeypatch.setenv("HOME", str(runs))
+    assert Experiment(init="~/map", **short).init == str(runs / "map")
+    load_problem(Experiment(init="~/map", **short))
+
+
+@pytest.mark.parametrize("means", ["redrawn", "prior"])
+def test_means_that_would_lose_the_start_are_refused(runs: Path, means: str) -> None:
+    with pytest.raises(SettingError, match=f"init = .*: means = '{means}' draws other weights; leave out one"):
+        Experiment(method={"name": "bbb", "means": means}, init=str(runs / "map"), **SMALL)
+    Experiment(method={"name": "bbb", "means": means}, **SMALL)
+    Experiment(method={"name": "bbb", "means": "network"}, init=str(runs / "map"), **SMALL)
+
+
+@pytest.mark.parametrize(("hidden", "epochs", "trained"), [(12, 1, False), (100, 20, True)])
+def test_one_warning_says_that_only_the_first_member_starts_there(
+    tmp_path: Path, hidden: int, epochs: int, trained: bool
+) -> None:
+    small = {**SMALL, "model": {"name": "mlp", "hidden": [hidden]}}
+    run(Experiment(method={"name": "map", "lr": 0.01}, **{**small, "epochs": epochs}), tmp_path / "map")
+
+    def said(name: str, **settings: Any) -> list[str]:
+        method = {"name": "deep-ensemble", "members": 2, **settings}
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", BayeswellWarning)
+            run(Experiment(method=method, init=str(tmp_path / "map"), **{**small, "epochs": 1}), tmp_path / name)
+        return [str(one.message) for one in caught if "only the first of 2 members starts" in str(one.message)]
+
+    (warning,) = said("dispersed")
+    assert ("look trained" in warning) == trained
+    assert said("all", means="network") == []
+
+
 @pytest.mark.parametrize(
     ("method", "model", "said"),
     [
@@ -113,3 +176,19 @@ def test_results_that_were_kept_before_the_setting_stay_known(tmp_path: Path) ->
     # As it was before `init`, `std_lr`, `std_rate` and `gradient_scale` were there.
     assert (plain.settings_hash, plain.parts_hash) == ("ad29a43239abf44a", "f44f0809ab652364")
     assert cell(init="runs/a").settings_hash != plain.settings_hash
+
+
+def test_a_study_knows_its_start_by_its_weights(tmp_path: Path) -> None:
+    short = {**SMALL, "epochs": 1}
+    start = tmp_path / "runs" / "map"
+    cell = Cell("a", {}, Experiment(method="bbb", init=str(start), **short), tmp_path)
+    assert cell.settings["init"] == "runs/map"
+    hashes, folders = [cell.settings_hash], [cell.folder]
+    for seed in (0, 1, 0):
+        run(Experiment(method="map", seed=seed, **short), start)
+        hashes.append(cell.settings_hash)
+        folders.append(cell.folder)
+        assert len(cell.settings["init_sha256"]) == 64
+        shutil.rmtree(start)
+    assert len(set(hashes)) == len(set(folders)) == 3
+    assert (hashes[1], folders[1]) == (hashes[3], folders[3])

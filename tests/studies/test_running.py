@@ -186,3 +186,20 @@ def test_pictures_are_drawn_of_what_there_is(study_file: Path, tmp_path: Path) -
     assert [title for title, _ in made] == ["nll", "Along"]
     texts = [path.read_text() for _, path in made]
     assert all(text.count("<svg") == 1 and "cold" in text and "warm" in text for text in texts)
+
+
+def test_the_run_it_starts_from_lies_beside_the_study(
+    study_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = study_file.read_text()
+    home = study_file.parent.resolve()
+
+    def starts(init: str) -> tuple[str | None, str]:
+        study_file.write_text(text.replace("[cells.warm]", f'[cells.warm]\ninit = "{init}"'))
+        cell = read_study(study_file).scale("cpu").cells[1]
+        return cell.experiment.init, cell.settings["init"]
+
+    monkeypatch.chdir(tmp_path)
+    assert starts("runs/first") == (str(home / "runs" / "first"), "runs/first")
+    monkeypatch.setenv("HOME", str(home))
+    assert starts("~/first") == (str(home / "first"), "first")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import require_count
 from ..optimizers import RATES
-from ..optimizers.groups import names_of
 from ..schedules import KL_WEIGHTS
 from ..training.run import Callback, Run
 from ..types import Progress
@@ -31,32 +30,34 @@ def kl_weight_path(weight: Any, total_steps: int, batches: int = 1) -> dict[str,
 
 
 class RateTrace(Callback):
-    """Keeps the learning rate of each group after (at most) 2,000 of the steps, of the first member.
+    """Keeps the learning rate with which each group took (at most) 2,000 of the steps, of the first member.
 
-    ``paths`` has ``steps`` and ``values`` by group, as ``plot_schedules`` takes them: with schedules, plateaus and what
-    a stepper found by itself, all in one number.
+    ``paths`` has ``steps``, ``values`` and the ``quantity`` by group, as ``plot_schedules`` takes them: with schedules,
+    plateaus, a sampler's own decay and what a stepper found by itself, all in one number.
     """
 
     def __init__(self) -> None:
-        self.paths: dict[str, dict[str, list[float]]] = {}
+        self.paths: dict[str, dict[str, Any]] = {}
 
     def after_step(self, run: Run) -> None:
         step = run.step - 1  # the one that has just been taken
         every = -(-run.total_steps // _MOST)
         if run.member or (step % every and step != run.total_steps - 1):
             return
-        groups, fitting = run.assembly.optimizer.param_groups, run.assembly.fitting
-        rates = [group["lr"] for group in groups] if fitting is None else fitting.learning_rates()
-        for name, rate in zip(names_of(groups), rates, strict=True):
-            path = self.paths.setdefault(name, {"steps": [], "values": []})
+        for name, rate in run.assembly.learning_rates().items():
+            path = self.paths.setdefault(name, _rates([], []))
             path["steps"].append(float(step))
-            path["values"].append(float(rate))
+            path["values"].append(rate)
 
     def state_dict(self) -> dict[str, Any]:
         return {"paths": copy.deepcopy(self.paths)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.paths = {name: {key: list(path[key]) for key in path} for name, path in state["paths"].items()}
+        self.paths = {name: _rates(path["steps"], path["values"]) for name, path in state["paths"].items()}
+
+
+def _rates(steps: Iterable[float], values: Iterable[float]) -> dict[str, Any]:
+    return {"steps": list(steps), "values": list(values), "quantity": "learning rate"}
 
 
 def _path(value: Any, total_steps: int, batches: int) -> dict[str, list[float]]:

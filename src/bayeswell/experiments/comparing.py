@@ -73,7 +73,7 @@ def compare(
     unfinished: dict[str, Experiment] = {}
     for label, runs in plan.items():
         for task in runs.values():
-            if finished_result(task.place, task.experiment) is None:
+            if finished_result(task.place, task.experiment, given) is None:
                 unfinished.setdefault(label, task.experiment)
     dry_run(unfinished, given)
     tasks = [task for runs in plan.values() for task in runs.values()]
@@ -133,7 +133,7 @@ def train_all(
             ended(task, outcome)
 
     for task in tasks:
-        done = finished_result(task.place, task.experiment)
+        done = finished_result(task.place, task.experiment, given)
         if done:
             keep(task, Outcome(done))
             tell(task.place.name, "finished")

@@ -48,6 +48,8 @@ class Experiment(RunSettings):
                 value = int(value)  # so many examples; a share stays what it is
             elif name == "where":
                 value = _where(value)
+            elif name == "init" and value is not None:  # the same place, wherever the run goes on
+                value = os.path.abspath(os.path.expanduser(value))
             object.__setattr__(self, name, value)
         self._require_parts()
 
@@ -59,6 +61,8 @@ class Experiment(RunSettings):
         """Each part knows best what it can be told: it is made, and let go again."""
         try:
             method = self.method_part
+            if self.init is not None and method.means in ("redrawn", "prior"):
+                raise SettingError(f"init = {self.init!r}: means = {method.means!r} draws other weights; leave out one")
             if self.epochs == 0:
                 require_nothing_to_train(resolve(method))
             listened = resolve(method).needs_validation if method.plateau else ""

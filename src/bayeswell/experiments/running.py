@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..errors import BayeswellError, DivergenceError, SettingError
+from ..errors import BayeswellError, BayeswellWarning, DivergenceError, SettingError
+from ..lifting import looks_trained
+from ..methods.method import DISPERSED
 from ..predictive.predictor import Predictor
 from ..training import Callback, Interrupted, ProgressBar, Result, RunFolder, batch_count, fit
 from ..training.calibrating import holding
@@ -16,6 +19,7 @@ from ..training.finishing import first_process, result_record
 from ..training.progress import wants_progress
 from ..training.run_folder import MODEL, differences
 from ..training.settings import network_fingerprint
+from ..training.streams import own_global_stream
 from .data_spec import DataSpec
 from .evaluating import scores_of
 from .experiment import Experiment, experiment_of
@@ -24,6 +28,7 @@ from .loggers import Watchers
 from .paths import path_of
 from .problem import Problem, load_problem, training_data
 from .run_records import AverageTrace, Traces
+from .starting import is_there
 
 _PARTS = frozenset({"format", "test", "cost", "chains", "time"})
 AnyPath = str | os.PathLike[str]
@@ -56,13 +61,13 @@ def run(
     """
     folder = path_of(path)
     if resume and not force and not longer:
-        finished = finished_result(folder, experiment)
+        finished = finished_result(folder, experiment, given)
         if finished is not None:
             return finished
     problem = load_problem(experiment, given)
     described: dict[str, Any] = {"experiment": experiment.as_json(), "data_sha256": problem.data.fingerprint()}
-    if experiment.init is not None:  # the other run may have been made anew meanwhile
-        described["init_sha256"] = network_fingerprint(problem.net)
+    described |= _start_of(experiment, problem)
+    _warn_of_other_starts(experiment, problem)
     run_folder = RunFolder(
         folder, problem=described, resume=resume, force=force, longer=longer,
         checkpoint_steps=checkpoint_steps, checkpoint_seconds=checkpoint_seconds, finish=False,
@@ -127,8 +132,14 @@ def resume_run(path: AnyPath, *, epochs: int | None = None, given: Given = NOTHI
     return run(experiment.changed({"epochs": epochs}), path, resume=True, longer=True, **options)
 
 
-def finished_result(path: AnyPath, experiment: Experiment | None = None) -> dict[str, Any] | None:
-    """The result of the run in a folder, if there is one and it is finished; refused if it is another experiment's."""
+def finished_result(
+    path: AnyPath, experiment: Experiment | None = None, given: Given = NOTHING
+) -> dict[str, Any] | None:
+    """The result of the run in a folder, if there is one and it is finished; refused if it is another experiment's.
+
+    With ``init`` it is another one too if the run it started from has been made anew with other weights; of one that
+    is gone nothing else is known, and the result stands.
+    """
     folder = RunFolder(path_of(path))
     result = folder.result()
     if result is not None and not result.keys() >= _PARTS:
@@ -136,9 +147,34 @@ def finished_result(path: AnyPath, experiment: Experiment | None = None) -> dict
         return None
     if result is not None and experiment is not None:
         changes = differences(experiment_of(path).as_json(), experiment.as_json())
+        if not changes and experiment.init is not None and is_there(experiment.init):
+            now = _start_of(experiment, load_problem(experiment, given, with_ood=False))
+            begun: Any = folder.config()["problem"]
+            changes = differences({name: begun.get(name) for name in now}, now)
         if changes:
             raise SettingError(f"the finished run in {os.fspath(path)!r} is another one: {'; '.join(changes)}")
     return result
+
+
+def _start_of(experiment: Experiment, problem: Problem) -> dict[str, Any]:
+    """What the run in ``init`` gave: it may be made anew, with other weights, at the same place."""
+    return {} if experiment.init is None else {"init_sha256": network_fingerprint(problem.net)}
+
+
+def _warn_of_other_starts(experiment: Experiment, problem: Problem) -> None:
+    """Say that members are dispersed; where the weights look trained, whoever puts the members together says it."""
+    method = experiment.method_part
+    if experiment.init is None or method.members == 1 or method.means != DISPERSED:
+        return
+    with own_global_stream():  # the look draws random numbers
+        if looks_trained(problem.net) is not None:
+            return
+    warnings.warn(
+        f"init = {experiment.init!r}: only the first of {method.members} members starts there, the others at weights "
+        "of their own; means='network' lets all do so",
+        BayeswellWarning,
+        stacklevel=3,
+    )
 
 
 def _finish(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import FileError, SettingError
 from ..lifting import BayesianModule
-from ..persistence.folders import refuse_link_out
+from ..persistence.folders import open_regular, refuse_link_out
+from ..persistence.manifest import MANIFEST, MAX_BYTES
 from ..predictive.predictor import load
 from ..training.run_folder import CONFIG, MODEL
 from ..types import BANK, MIXTURE
@@ -22,8 +25,7 @@ def start_from(run: str, net: nn.Module) -> None:
     The run may have been of any method whose posterior has one mean; stds start as the new method says. F-SGLD begins
     with a trained network (Nguyen et al. 2023), SWAG may (Maddox et al. 2019).
     """
-    folder = path_of(run)
-    place = folder / MODEL if (folder / CONFIG).exists() else folder
+    place = _model_of(run)
     if not place.is_dir():
         raise FileError(f"init = {run!r}: there is no finished run")
     refuse_link_out(place)
@@ -38,6 +40,26 @@ def start_from(run: str, net: nn.Module) -> None:
                 "here); use the same model and settings"
             )
     net.load_state_dict(weights)
+
+
+def is_there(run: str) -> bool:
+    """Whether there is a model to start from."""
+    return (_model_of(run) / MANIFEST).is_file()
+
+
+def model_sha256(run: str) -> str | None:
+    """Of the manifest of its model, which holds the SHA-256 of every file of it; None while there is no model."""
+    try:
+        with open_regular(_model_of(run) / MANIFEST) as file:
+            return hashlib.sha256(file.read(MAX_BYTES)).hexdigest()
+    except OSError:
+        return None
+
+
+def _model_of(run: str) -> Path:
+    """Where the model of a run lies; a model by itself is one too."""
+    folder = path_of(run)
+    return folder / MODEL if (folder / CONFIG).exists() else folder
 
 
 def _alike(net: nn.Module) -> nn.Module | None:

@@ -38,6 +38,7 @@ from ..optimizers import (
     set_rates,
     std_convergence_warning,
 )
+from ..optimizers.groups import names_of
 from ..outputs import Output
 from ..priors import FlatPrior
 from ..samplers.fitting import FittedSampler
@@ -90,6 +91,13 @@ class Assembly:
         names = dict.fromkeys(group["name"] for group in self.optimizer.param_groups)
         factors = {name: rate_of(name, self.rate, self.std_rate).factor(at) for name in names}
         set_rates(self.optimizer, {name: factors[name] * self._plateau_state(name).factor for name in names})
+
+    def learning_rates(self) -> dict[str, float]:
+        """That of the last step by group; a sampler's by its own account, as it has a schedule of its own."""
+        groups = self.optimizer.param_groups
+        own = getattr(self.optimizer, "taken_rates", None) or getattr(self.optimizer, "learning_rates", None)
+        rates = [group["lr"] for group in groups] if own is None else own()
+        return dict(zip(names_of(groups), map(float, rates), strict=True))
 
     def after_backward(self, epoch: int) -> None:
         """Bring the gradients to the scale of the loss that was asked for; hold the groups whose turn it is not."""

@@ -57,10 +57,13 @@ def describe_robust_region(runs: Mapping[str, Any]) -> str:
 
 
 def plot_schedules(runs: Mapping[str, Any], *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
-    """Learning rates, KL weights or anything else that is planned, over the steps of training."""
+    """Learning rates, KL weights or anything else that is planned, over the steps of training.
+
+    A record may say what its values are (``quantity``); else they are factors, which is what schedules give.
+    """
     found = _schedules(runs)
     size = with_legend(SINGLE, [label for label, _, _ in found])
-    panel = open_panel(ax, theme, "Schedules", "step", "factor", size)
+    panel = open_panel(ax, theme, "Schedules", "step", _quantities(runs), size)
     axes, chosen = panel
     entries: list[tuple[Any, str]] = []
     seen: list[Numbers] = []
@@ -110,3 +113,9 @@ def _schedules(runs: Mapping[str, Any]) -> list[tuple[str, Numbers, Numbers]]:
         read = Fields("plot_schedules", record, ("steps", "values"), of=f"'{label}'")
         found.append((label, read.numbers("steps"), read.numbers("values", like="steps")))
     return found
+
+
+def _quantities(runs: Mapping[str, Any]) -> str:
+    """What the values are, each once."""
+    read = [Fields("plot_schedules", record, (), of=f"'{label}'") for label, record in as_runs("plot_schedules", runs)]
+    return ", ".join(dict.fromkeys(str(one.get("quantity")) if one.has("quantity") else "factor" for one in read))

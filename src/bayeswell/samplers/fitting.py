@@ -46,17 +46,16 @@ class FittedSampler(FittedChain):
     finds_temperature: bool = False
     """Whether the run finds its temperature by itself: then nobody has asked for that of the first step."""
 
-    def learning_rates(self) -> list[float]:
+    def rates_at(self, step: int) -> list[float]:
         """The fitted rate for weights in a chain, else Adam's."""
-        drawing = self.plan.stage(self.steps) == DRAW
-        return [group["lr"] * self._rate(group, drawing) for group in self.param_groups]
+        return [group["lr"] * self._rate(group, step) for group in self.param_groups]
 
-    def _rate(self, group: dict[str, Any], drawing: bool) -> float:
+    def _rate(self, group: dict[str, Any], step: int) -> float:
         descent = descent_rate(self.plan.length)
         if not group["noise"]:
             faster = LIKELIHOOD_NOISE_FASTER if group.get("name") == "noise" else 1.0
-            return faster * descent * self.plan.factor_without_noise(self.steps)
-        return (self.fit.rate if drawing else descent) * self.plan.factor(self.steps)
+            return faster * descent * self.plan.factor_without_noise(step)
+        return (self.fit.rate if self.plan.stage(step) == DRAW else descent) * self.plan.factor(step)
 
     def collects(self, step: int) -> bool:
         """Whether the weights after this step are a draw."""

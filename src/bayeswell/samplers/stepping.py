@@ -117,7 +117,15 @@ class Sampler(Eager, Optimizer):
 
     def learning_rates(self) -> list[float]:
         """The rate of the next step in each group."""
-        return [group["lr"] * self.rate.factor(self.steps) for group in self.param_groups]
+        return self.rates_at(self.steps)
+
+    def taken_rates(self) -> list[float]:
+        """The rate of the last step in each group, as long as nobody has set another ``lr`` since."""
+        return self.rates_at(max(0, self.steps - 1))
+
+    def rates_at(self, step: int) -> list[float]:
+        """The rate of a step in each group, with its ``lr`` as it is now."""
+        return [group["lr"] * self.rate.factor(step) for group in self.param_groups]
 
     @overload
     def step(self, closure: None = None) -> None: ...

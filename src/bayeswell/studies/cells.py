@@ -11,6 +11,7 @@ from typing import Any
 
 from ..experiments import Experiment
 from ..experiments.experiment import slug
+from ..experiments.starting import model_sha256
 from ..plain import plain
 
 LATER: Mapping[str, Any] = {
@@ -48,8 +49,13 @@ class Cell:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What was said of the run, without its seed; paths beside the study file as they stand in it."""
+        """What was said of the run, without its seed; paths beside the study file as they stand in it.
+
+        The run it starts from (``init``) is known by its model too: made anew, it is another start.
+        """
         record = {name: value for name, value in _said(self.experiment.as_json()).items() if name != "seed"}
+        if self.experiment.init is not None:
+            record["init_sha256"] = model_sha256(self.experiment.init)
         return dict(_relative(record, str(self.home)))
 
     @property

@@ -183,6 +183,9 @@ def _cell(
     if isinstance(data, Mapping):  # a table of the study's own lies beside its file
         own = {key: str((file.parent / data[key]).resolve()) for key in _PATHS if data.get(key)}
         record["data"] = {**data, **own}
+    init = record.get("init")
+    if isinstance(init, str) and init.strip():  # a run too
+        record["init"] = str((file.parent / os.path.expanduser(init)).resolve())
     try:
         experiment = Experiment.from_json(record)
     except SettingError as error:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from ..errors import DataError, FileError
 from ..finite import looks_at_once
 from ..methods import Assembly
-from ..optimizers.groups import names_of
 from ..types import Progress, Terms
 from .data import Batches
 from .engine import Engine, Step
@@ -181,9 +180,6 @@ class Run:
         steps = self.batches.count * self.engine.ranks
         if self.score_name == "rmse":
             score = (score / examples) ** 0.5 * examples
-        groups, fitting = self.assembly.optimizer.param_groups, self.assembly.fitting
-        values = [group["lr"] for group in groups] if fitting is None else fitting.learning_rates()
-        rates = dict(zip(names_of(groups), map(float, values), strict=True))
         record = EpochRecord(
             epoch=self.epoch,
             total=total / steps,
@@ -191,7 +187,7 @@ class Run:
             kl=kl / steps,
             std_ratio=self.assembly.model.std_ratio(),
             scores={} if self.score_name is None else {self.score_name: score / examples},
-            rates=rates,
+            rates=self.assembly.learning_rates(),
             validation=dict(validation),
             temperature=self.assembly.temperature,
         )
