@@ -33,7 +33,7 @@ from bayeswell.report.differences import CHANCE, student_quantile
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN = "<!-- measured: written by tools/readme_table.py from here -->"
-PROBLEM = "mnist-2k"
+PROBLEM = "fashion-10k"
 ROWS = {
     "map": "ordinary training (`map`)",
     "deep-ensemble": "five of those (`deep-ensemble`)",
