@@ -25,26 +25,22 @@ class SharedStdPosterior(FactorisedPosterior):
 
     std_form = FROM_LOG_STD
     can_scale_stds = True
-    _sharing: Tensor
 
     def __init__(self, layout: Layout, means: Tensor, stds: Tensor, by: str) -> None:
         super().__init__(layout, means)
         named = [_owner(site, by) for site in layout.sites]
         self.by, self.owners = by, tuple(dict.fromkeys(named))
-        places = [self.owners.index(owner) for owner in named]
-        # (2, sites): whose std each site has, and how many weights. The layout says it, so no file need hold it.
-        sharing = torch.tensor([places, [site.size for site in layout.sites]], device=stds.device)
-        self.register_buffer("_sharing", sharing, persistent=False)
+        self._places = [self.owners.index(owner) for owner in named]
         logs, counts = torch.zeros(len(self.owners)), torch.zeros(len(self.owners))
-        for site, place in zip(layout.sites, places, strict=True):
+        for site, place in zip(layout.sites, self._places, strict=True):
             logs[place] += float(stds[layout.slices[site.name]].double().log().sum())
             counts[place] += site.size
         self.shared_log_std = nn.Parameter((logs / counts).to(stds))
 
     def std_state(self) -> Tensor:
         """The log std of each weight's owner."""
-        places, sizes = self._sharing
-        return self.shared_log_std[places].repeat_interleave(sizes, output_size=self.layout.size)
+        owned = zip(self.layout.sites, self._places, strict=True)
+        return torch.cat([self.shared_log_std[place].expand(site.size) for site, place in owned])
 
     @torch.no_grad()
     def scale_stds(self, factor: float) -> None:
