@@ -157,6 +157,28 @@ def test_the_index_counts_the_claims_of_each_paper(study_file: Path) -> None:
     pages = write_pages(root, find_studies(root))
     assert pages == [study_file.parent / "README.md", root / "README.md"]
     assert "| [A paper, 2020](paper/README.md) | 0 of 4 | 0 | 0 | 0 | 1 |" in pages[1].read_text()
+    large = study_file.read_text().replace("[scales.cpu]", "[scales.paper]")
+    study_file.with_name("large.toml").write_text(large)
+    text = write_pages(root, find_studies(root))[1].read_text()
+    assert "| [A paper, 2020](paper/README.md) | 0 of 4 | 0 | 0 | 1 | 1 |" in text
+
+
+def test_the_index_says_what_a_paper_is_known_for_and_what_its_controls_tell(study_file: Path, tmp_path: Path) -> None:
+    more = 'headline = "Cold wins"\n[[claims]]\nname = "control"\ntext = "warm too"\ncontrol_of = "cold"\n'
+    more += 'value = "warm"\nscore = "nll"\nbetween = [0, 1]\nexact = true\nmeans = "warm is fine"\n'
+    study_file.write_text(study_file.read_text() + more)
+    study = read_study(study_file)
+    for number, cell in enumerate(study.scale("cpu").cells):
+        for seed in range(2):
+            line = line_of("cpu", cell, seed, tmp_path, None)
+            scores = {"nll": (0.25, 0.75)[number] + 0.01 * seed * (1 + number)}
+            append_line(study.results, type(line)(**{**vars(line), "scores": scores}))
+    text = write_pages(study_file.parent.parent, find_studies(study_file.parent.parent))[1].read_text()
+    # gains 0.5 and 0.51: mean 0.505, standard error 0.005
+    assert "| [paper](paper/README.md) | Cold wins | 0.1 | 0.505 ± 0.005 | **holds**; warm is fine |" in text
+    study_file.write_text(study_file.read_text().replace("between = [0, 1]", "between = [2, 3]"))
+    text = write_pages(study_file.parent.parent, find_studies(study_file.parent.parent))[1].read_text()
+    assert '| **holds**; control not met: "warm too" |' in text
 
 
 def test_the_example_of_the_page_is_a_study(tmp_path: Path) -> None:

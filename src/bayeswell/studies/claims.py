@@ -48,13 +48,15 @@ _RULES = {
     "ratio": ("to", "score", "between"), "trend": ("along", "score", "of"), "not_testable": (),
 }  # fmt: skip
 _OPTIONAL = ("by_at_least_errors", "not_worse_by", "effect", "than_score", "at", "than_at", "higher", "exact",
-             "control_of", "means", "scales", "where", "why")  # fmt: skip
+             "control_of", "means", "scales", "where", "why", "headline")  # fmt: skip
 _USUAL_ERRORS = 2.0
 
 
 @dataclass(frozen=True)
 class Claim:
-    """``rule`` is the name of the rule, ``settings`` what the file says of it; ``control_of`` another claim."""
+    """``rule`` is the name of the rule, ``settings`` what the file says of it; ``control_of`` another claim.
+
+    ``headline`` is how the index of all papers says it, of the few claims that a paper is known for."""
 
     name: str
     text: str
@@ -63,6 +65,7 @@ class Claim:
     where: str = ""
     control_of: str = ""
     means: str = ""
+    headline: str = ""
 
     @property
     def errors(self) -> float:
@@ -133,7 +136,7 @@ def read_claims(file: str, tables: Sequence[Mapping[str, Any]], cells: Mapping[s
         _require_margins(file, name, rule, table)
         if rule == "trend" and table["trend"] not in ("rises", "falls"):
             raise SettingError(f"{file}: claim '{name}': trend = {table['trend']!r}; rises or falls")
-        extra = ("name", "text", "where", "control_of", "means")
+        extra = ("name", "text", "where", "control_of", "means", "headline")
         said = {key: value for key, value in table.items() if key not in extra}
         claims.append(Claim(name, table["text"], rule, said, *(str(table.get(key, "")) for key in extra[2:])))
     names = [claim.name for claim in claims]

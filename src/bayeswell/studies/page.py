@@ -15,9 +15,10 @@ from .results import read_results
 
 PAGE = "README.md"
 _MADE = "Made by `bayeswell study`; do not edit."
-_INDEX = """Each row counts the claims of a paper by what our runs say of them. A claim has a rule, in the study file;
-its row, the numbers and what the controls say are on the paper's page. `docs/studies.md` tells how a study is written;
+_INDEX = """What the papers are known for, tried at a scale that two cores can do. A claim has a rule, in the study file; its row,
+the numbers and all controls are on the paper's page. `docs/studies.md` tells how a study is written;
 `bayeswell study studies --scale cpu` runs what is missing, and goes on after a kill."""
+_ALL = "All claims of each paper, counted by what our runs say of them:"
 _GAINS = "Paper and ours: of two cells the gain of the first over the second, positive where it is better."
 _COUNTED = (HOLDS, FAILS, UNTESTED, UNKNOWN)
 
@@ -32,23 +33,55 @@ def write_page(folder: Path, found: Mapping[str, tuple[Study, Findings | None]])
 
 
 def write_index(root: Path, folders: Mapping[Path, Mapping[str, tuple[Study, Findings | None]]]) -> Path:
-    """What the claims of all papers are worth, in one screen."""
-    lines = ["# Studies: papers' claims, tried", "", _MADE, "", _INDEX, "",
+    """What the claims of all papers are worth, in one screen. A study that has the scale paper alone counts as not
+    testable until someone has run it."""
+    lines = ["# Studies: papers' claims, tried", "", _MADE, "", _INDEX, "", *_headlines(folders), _ALL, "",
              f"| paper | runs | {' | '.join(_COUNTED)} |", "|---|---|---|---|---|---|"]  # fmt: skip
     for folder, found in folders.items():
         counts = dict.fromkeys(_COUNTED, 0)
         done = wanted = 0
         for study, findings in found.values():
-            shown = findings or _nothing(study)
-            done, wanted = done + shown.done, wanted + shown.wanted
+            shown, large = findings or _nothing(study), findings is None and "cpu" not in study.scales
+            if not large:
+                done, wanted = done + shown.done, wanted + shown.wanted
             for claim in study.claims:
                 if not claim.control_of:
-                    counts[shown.verdict(claim).word] += 1
+                    counts[UNTESTED if large else shown.verdict(claim).word] += 1
         title = next(iter(found.values()))[0].paper
         cells = " | ".join(str(counts[word]) for word in _COUNTED)
         lines.append(f"| [{title}]({folder.name}/{PAGE}) | {done} of {wanted} | {cells} |")
     write_whole(root / PAGE, ("\n".join(lines) + "\n").encode())
     return root / PAGE
+
+
+def _headlines(folders: Mapping[Path, Mapping[str, tuple[Study, Findings | None]]]) -> list[str]:
+    """A row for each claim that a paper is known for, with the gain on both sides and what the controls tell."""
+    rows = []
+    for folder, found in folders.items():
+        for study, findings in found.values():
+            shown = findings or _nothing(study)
+            for claim in study.claims:
+                if claim.headline:
+                    verdict = shown.verdict(claim)
+                    paper = "" if verdict.printed is None else f"{verdict.printed:.7g}"
+                    ours = "" if claim.rule == "not_testable" else _cell(verdict.said)
+                    word = f"**{verdict.word}**{_controls(study, shown, claim)}"
+                    place = f"[{folder.name}]({folder.name}/{PAGE})"
+                    rows.append(f"| {place} | {_cell(claim.headline)} | {paper} | {ours} | {word} |")
+    return [] if not rows else ["| paper | claim | paper | ours | verdict, and what controls say |",
+                                "|---|---|---|---|---|", *rows, "", _GAINS, ""]  # fmt: skip
+
+
+def _controls(study: Study, found: Findings, claim: Claim) -> str:
+    """What follows from the controls of a claim that hold, and the text of those that do not."""
+    said = []
+    for one in study.claims:
+        word = found.verdict(one).word if one.control_of == claim.name else UNKNOWN
+        if word == HOLDS:
+            said.append(f"; {_cell(one.means or one.text)}")
+        elif word == FAILS:
+            said.append(f'; control not met: "{_cell(one.text)}"')
+    return "".join(said)
 
 
 def findings_of(studies: Sequence[Study]) -> dict[str, tuple[Study, Findings | None]]:
