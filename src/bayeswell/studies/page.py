@@ -15,8 +15,8 @@ from .results import read_results
 
 PAGE = "README.md"
 _MADE = "Made by `bayeswell study`; do not edit."
-_INDEX = """What the papers are known for, tried at a scale that two cores can do. A claim has a rule, in the study file; its row,
-the numbers and all controls are on the paper's page. `docs/studies.md` tells how a study is written;
+_INDEX = """What the papers are known for, tried at a scale that two cores can do. A claim has its rule in the file;
+its row, the numbers and all controls are on the paper's page. `docs/studies.md` tells how a study is written;
 `bayeswell study studies --scale cpu` runs what is missing, and goes on after a kill."""
 _ALL = "All claims of each paper, counted by what our runs say of them:"
 _GAINS = "Paper and ours: of two cells the gain of the first over the second, positive where it is better."
