@@ -148,7 +148,7 @@ def digits() -> Problem:
 
 
 def wine() -> Problem:
-    """120 of scikit-learn's 178 wines, 13 standardised columns, three classes; 13-8-3 under N(0, 1). The others test."""
+    """120 of scikit-learn's 178 wines, 13 standardised columns; 13-8-3 under N(0, 1). The others test."""
     seed = 20244
     found = _load("sklearn.datasets").load_wine()
     order = np.random.default_rng(seed).permutation(len(found.target))
