@@ -26,6 +26,11 @@ class KeepBest(Callback):
             require_count("early stopping", "patience", patience)
         if not 0 <= min_change < math.inf:
             raise SettingError(f"early stopping: min_change = {min_change!r}; it must be a finite number of at least 0")
+        if metric.split(".")[0] == "test":
+            raise SettingError(
+                f"early stopping: metric = '{metric}': nothing is chosen by test data; name a score on validation "
+                "data, such as 'nll'"
+            )
         self.metric, self.patience, self.min_change = metric, patience, min_change
         self.best: float | None = None
         self.best_epoch = -1
