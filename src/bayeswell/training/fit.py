@@ -18,7 +18,6 @@ from torch import nn
 from ..batches import Columns
 from ..errors import (
     BayeswellWarning,
-    CompositionError,
     NetworkError,
     ScaleWarning,
     SettingError,
@@ -36,11 +35,11 @@ from .beginning import beginning
 from .calibrating import calibrated_fit
 from .checking import Trial
 from .data import Augment, as_batches
-from .early_stopping import KeepBest
+from .early_stopping import KeepBest, keep_best
 from .engine import Devices, Engine
 from .examples import dtype_of
 from .finishing import finish_run
-from .held_out import HeldOutData, read_held_out
+from .held_out import read_held_out
 from .helpers import require_content_with_epochs
 from .looks import Looks
 from .member_runs import Plan, fit_members
@@ -50,7 +49,6 @@ from .records import EpochRecord, Watcher
 from .result import Result
 from .run import Callback, Run
 from .run_folder import RunFolder
-from .scores import HeldOutScores, validation_on
 from .settings import plain_settings
 from .verdicts.conclude import Examples
 
@@ -207,9 +205,11 @@ def fit(
             trial.look_at_read(found.inputs, found.targets, what)
     start, epochs, note = start.with_data(batches).within_budget(batches.examples, epochs)
     chosen, likelihood = start.method, start.likelihood
-    best = _keep_best(chosen, held_out, early_stopping)
+    best = keep_best(early_stopping, chosen, validates=held_out is not None)
     some = None if held_out is None else Examples(*held_out.first(_HELD_OUT))
-    looks = Looks(_scores_on(held_out, 10), _scores_on(shown, trace_draws))
+    looks = Looks(
+        None if held_out is None else held_out.scores(10), None if shown is None else shown.scores(trace_draws)
+    )
     if note and progress is not False:
         sys.stderr.write(f"{note}\n")
     where_to = Devices(devices=devices) if isinstance(devices, int) else devices
@@ -289,22 +289,6 @@ def _require_kinds(net: Any, devices: Any, callbacks: Any, watch: Any, early_sto
         raise SettingError(f"watch = {watch!r}; give a function of the record of an epoch")
     if early_stopping is not None and not isinstance(early_stopping, KeepBest | int):
         raise SettingError(f"early_stopping = {early_stopping!r}; give a number of epochs, or a KeepBest")
-
-
-def _keep_best(method: Method, held_out: HeldOutData | None, stopping: KeepBest | int | None) -> KeepBest | None:
-    if stopping is not None:
-        if held_out is None:
-            raise SettingError("early_stopping needs validation=(inputs, targets) to look at")
-        if method.collector is not None:
-            raise CompositionError(
-                f"early_stopping keeps the weights of one epoch, but the collector of method "
-                f"'{method.name}' needs the whole path; leave one of them out, or use method 'bbb'"
-            )
-    return KeepBest(patience=stopping) if isinstance(stopping, int) else stopping
-
-
-def _scores_on(data: HeldOutData | None, draws: int) -> HeldOutScores | None:
-    return None if data is None else validation_on(data.inputs, data.targets, draws=draws)
 
 
 class _Watch(Callback):

@@ -15,6 +15,7 @@ from ..fingerprint import sha256_of
 from ..types import Inputs
 from .data import TensorBatches, as_batches
 from .examples import as_tensors, first_examples
+from .scores import HeldOutScores, validation_on
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,10 @@ class HeldOutData:
         if isinstance(self.inputs, Collated):
             count = min(count, self.inputs.sizes[0])
         return first_examples(self.inputs, count), self.targets[:count]
+
+    def scores(self, draws: int) -> HeldOutScores:
+        """What measures a model on them."""
+        return validation_on(self.inputs, self.targets, draws=draws)
 
 
 def read_held_out(data: Any, columns: Columns, dtype: torch.dtype | None, what: str = "validation") -> HeldOutData:
