@@ -54,6 +54,9 @@ SAID: Mapping[str, tuple[list[str], Any]] = {
     "ood": (["--ood", "corrupted", "--ood-set", "severity=5"], {"name": "corrupted", "severity": 5}),
     "draws": (["--draws", "9"], 9),
     "prediction": (["--prediction", "mean"], "mean"),
+    "trace": (["--trace", "test"], "test"),
+    "trace_steps": (["--trace-steps", "30"], 30),
+    "trace_draws": (["--trace", "test", "--trace-draws", "25"], 25),
     "diagnose": (["--diagnose"], True),
 }
 
@@ -68,7 +71,7 @@ def test_a_setting_means_the_same_wherever_it_is_said(
     name: str, bayeswell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options, value = SAID[name]
-    more = {"validation": 0.2} if name == "early_stopping" else {}
+    more: dict[str, Any] = {"early_stopping": {"validation": 0.2}, "trace_draws": {"trace": "test"}}.get(name, {})
     asked: list[Experiment] = []
     monkeypatch.setattr(experiments, "run", lambda experiment, *_, **__: asked.append(experiment) or {})
     (tmp_path / "s.toml").write_text(to_toml({name: value, **more}), encoding="utf-8")

@@ -32,6 +32,12 @@ def epochs(count: int, start: float, end: float, *, member: int = 0, classes: bo
     return rows
 
 
+def with_test(rows: list[dict[str, Any]], start: int = 7) -> list[dict[str, Any]]:
+    """With scores on a test set, from some epoch on also of an average."""
+    tested = [row | {"test.nll": 1.2 * row["nll"], "test.accuracy": row["accuracy"] - 0.04} for row in rows]
+    return [row | ({"test.average.nll": 1.1 * row["nll"]} if row["epoch"] >= start else {}) for row in tested]
+
+
 def bins(sharpness: float) -> dict[str, Any]:
     low = np.arange(3, 15) / 15
     confidence = low + 0.031
@@ -188,6 +194,10 @@ SAMPLES: dict[str, Any] = {
     "training_curves": {
         "bbb": epochs(20, 2.2, 0.31),
         "deep-ensemble": epochs(20, 2.4, 0.12) + epochs(20, 2.5, 0.15, member=1),
+    },
+    "seed_curves": {
+        "bbb": [epochs(12, 2.2, 0.31), epochs(12, 2.0, 0.37), epochs(12, 2.3, 0.28)],
+        "hwa": [with_test(epochs(12, 2.4, 0.12)), with_test(epochs(12, 2.1, 0.19))],
     },
     "reliability": bins(0.21),
     "calibration": {"map": bins(0.21), "bbb": bins(-0.1), "hwa": bins(0.02)},

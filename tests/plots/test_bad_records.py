@@ -20,6 +20,7 @@ NAMES = list(plots.PLOTS)
 
 EMPTY: dict[str, list[Any]] = {
     "training_curves": [{}, {"a": []}],
+    "seed_curves": [{}, {"a": []}, {"a": [[]]}, {"a": [[{"epoch": 0, "nll": 1.0}]]}],
     "reliability": [{"low": [], "high": [], "count": [], "confidence": [], "accuracy": []}],
     "calibration": [{}, {"a": {"low": [], "high": [], "count": [], "confidence": [], "accuracy": []}}],
     "risk_coverage": [{}, {"a": {"coverage": [], "risk": []}}],

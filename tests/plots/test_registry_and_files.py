@@ -205,6 +205,8 @@ def test_a_png_is_a_data_address_of_the_figure() -> None:
     ("name", "parts"),
     [
         ("training_curves", ["bbb over 20 epochs", "nll 2.2 to 0.345", "kl 4570 to 3686", "validation accuracy 0.18"]),
+        ("seed_curves", ["bbb (3 runs): Training NLL 0.354 ± 0.0422", "hwa (2 runs)",
+                         "Test set NLL 0.232 ± 0.0536, Test set NLL of the average 0.213 ± 0.0492"]),
         ("reliability", ["ECE 0.122", "accuracy 0.658", "confidence 0.78", "gap -0.161"]),
         ("calibration", ["map: ECE 0.122", "bbb: ECE 0.0481"]),
         ("risk_coverage", ["map: AURC 0.052", "risk 0.046 at coverage 0.5", "0.13 at 1"]),

@@ -171,6 +171,8 @@ def test_a_point_of_the_grid_is_chosen_by_validation_data_and_not_by_the_test_se
         verdict(tmp_path, claim, scores)
     with pytest.raises(SettingError, match="chosen by validation data"):
         verdict(tmp_path, claim, scores, '[choose]\nby = "nll"')
+    with pytest.raises(SettingError, match=r"choose\.by = 'test\.nll\.last': settings are chosen by validation data"):
+        verdict(tmp_path, claim, scores, '[choose]\nby = "test.nll.last"')
 
 
 def test_without_results_without_errors_or_at_the_smoke_scale_nothing_is_judged(tmp_path: Path) -> None:

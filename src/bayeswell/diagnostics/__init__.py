@@ -10,6 +10,7 @@ from .sharpness import DrawSharpness, SharpnessReport, sharpness
 from .signal_to_noise import GradientSNR, SNRRow, SNRWindow, gradient_snr
 from .spectra import LayerSpectrum, Spectra, SpectrumTrace, explained_variance, spectra
 from .std_movement import StdMovement, StdPath, StdTrace, std_movement
+from .step_trace import StepTrace
 from .truncation import TruncationRow, TruncationTable, truncated, truncation_table
 from .trust import ParetoReport, Trust, importance_ratios, pareto_report, trust
 
@@ -34,6 +35,7 @@ __all__ = [
     "StdMovement",
     "StdPath",
     "StdTrace",
+    "StepTrace",
     "TruncationRow",
     "TruncationTable",
     "Trust",

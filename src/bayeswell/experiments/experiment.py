@@ -23,6 +23,7 @@ from .network_code import shown_name
 from .paths import run_config
 from .schema import SETTINGS, RunSettings
 
+TRACE_DRAWS = 10
 BY_THE_DATA = "auto"
 """The name of a model or likelihood of which only settings are given: the data decide which one it is."""
 
@@ -77,6 +78,10 @@ class Experiment(RunSettings):
         except TypeError as error:
             raise SettingError(f"a setting has a value of the wrong kind: {error}") from error
         _ = self.devices_part, self.keep_best, self.augmentation
+        if self.trace_draws is not None and self.trace is None and self.trace_steps is None:
+            raise SettingError(
+                f"trace_draws = {self.trace_draws}: nothing is traced; set trace = 'test' or trace_steps"
+            )
         if self.early_stopping is not None and not self.validation:
             raise SettingError(f"early_stopping = {self.early_stopping} looks at held-out data: set validation too")
 
@@ -97,6 +102,11 @@ class Experiment(RunSettings):
         return (
             None if self.early_stopping is None else KeepBest(self.early_stopping_metric, patience=self.early_stopping)
         )
+
+    @property
+    def draws_of_traces(self) -> int:
+        """How many networks are drawn for each look along training."""
+        return TRACE_DRAWS if self.trace_draws is None else self.trace_draws
 
     @property
     def augmentation(self) -> Augmentation | None:

@@ -9,17 +9,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..datasets import Data
+from ..diagnostics import StepTrace
 from ..errors import BayeswellError, BayeswellWarning, DivergenceError, SettingError
 from ..lifting import looks_trained
 from ..methods.method import DISPERSED
+from ..predictive.evaluate import expected_nll
 from ..predictive.predictor import Predictor
 from ..training import Callback, Interrupted, ProgressBar, Result, RunFolder, batch_count, fit
 from ..training.calibrating import holding
 from ..training.finishing import first_process, result_record
+from ..training.looks import Looks
 from ..training.progress import wants_progress
 from ..training.run_folder import MODEL, differences
+from ..training.scores import validation_on
 from ..training.settings import network_fingerprint
 from ..training.streams import own_global_stream
+from ..training.verdicts.elbo import bound_per_datum
+from ..types import MEAN, SAMPLED
 from .data_spec import DataSpec
 from .evaluating import scores_of
 from .experiment import Experiment, experiment_of
@@ -27,7 +34,8 @@ from .given import NOTHING, Given
 from .loggers import Watchers
 from .paths import path_of
 from .problem import Problem, load_problem, training_data
-from .run_records import AverageTrace, Traces
+from .run_records import AverageTrace, Traces, write_steps
+from .scores import BATCH, nll_shift
 from .starting import is_there
 
 _PARTS = frozenset({"format", "test", "cost", "chains", "time"})
@@ -74,9 +82,11 @@ def run(
     )  # fmt: skip
     bar = [ProgressBar(label)] if wants_progress(progress) else []
     watchers = Watchers([*loggers, *bar])
-    traces = Traces(experiment.epochs * _batches(experiment, problem)) if experiment.diagnose else None
+    planned = experiment.epochs * _batches(experiment, problem)
+    traces = Traces(planned, experiment.trace_steps) if experiment.diagnose else None
     averages = AverageTrace(*(problem.data.validation or problem.data.test)) if experiment.diagnose else None
-    onlookers = [*(traces.callbacks if traces else ()), *([averages] if averages else ())]
+    steps = _step_trace(experiment, problem)
+    onlookers = [*(traces.callbacks if traces else ()), *(one for one in (averages, steps) if one is not None)]
     data, augment = training_data(experiment, problem.data, given)
     began = time.perf_counter()
     try:
@@ -86,7 +96,8 @@ def run(
             validation=problem.data.validation, early_stopping=experiment.keep_best, augment=augment,
             accumulate=experiment.accumulate, devices=experiment.devices_part, folder=run_folder,
             callbacks=[watchers, *onlookers], progress=False,
-            calibrate=experiment.calibrate,
+            calibrate=experiment.calibrate, trace=problem.data.test if experiment.trace else None,
+            trace_draws=experiment.draws_of_traces,
         )  # fmt: skip
     except Interrupted:
         raise
@@ -107,6 +118,8 @@ def run(
             traces.write(folder)
         if averages is not None:
             averages.write(folder)
+        if steps is not None:
+            write_steps(folder, steps)
         return _finish(experiment, problem, result, run_folder, seconds, watchers.steps)
     except (BayeswellError, OSError) as error:
         raise RunFailed(f"{error}; the run is trained, and `resume` finishes it") from error
@@ -156,6 +169,15 @@ def finished_result(
     return result
 
 
+def _step_trace(experiment: Experiment, problem: Problem) -> StepTrace | None:
+    if experiment.trace_steps is None:
+        return None
+    draws, data = experiment.draws_of_traces, problem.data
+    held_out = None if data.validation is None else validation_on(*data.validation, draws=draws)
+    shown = validation_on(*data.test, draws=draws) if experiment.trace else None
+    return StepTrace(experiment.trace_steps, Looks(held_out, shown))
+
+
 def _start_of(experiment: Experiment, problem: Problem) -> dict[str, Any]:
     """What the run in ``init`` gave: it may be made anew, with other weights, at the same place."""
     return {} if experiment.init is None else {"init_sha256": network_fingerprint(problem.net)}
@@ -186,11 +208,14 @@ def _finish(
     began = time.perf_counter()
     predictor = Predictor(result.model, result.likelihood, calibration=result.calibration)
     scores = scores_of(predictor, problem.data, problem.ood_inputs, draws=experiment.draws)
-    bound = _bound(result, scores["expected_nll"])
+    bound = _bound(result, problem.data, scores["expected_nll"], experiment.draws)
     held_out = problem.data.validation
     if held_out is not None:  # the final model's, by which settings are chosen; the epochs' are in the log
         as_test = replace(problem.data, test=held_out)
-        scores["validation"] = scores_of(predictor, as_test, None, draws=experiment.draws)["test"]["values"]
+        found = scores_of(predictor, as_test, None, draws=experiment.draws)
+        scores["validation"] = found["test"]["values"] | (
+            _bound(result, as_test, found["expected_nll"], experiment.draws) or {}
+        )
     record = result_record(
         result, batches=_batches(experiment, problem), seconds=seconds, timed_steps=steps,
         data=problem.data.name, model=problem.model["name"], parameters=problem.parameters,
@@ -201,18 +226,21 @@ def _finish(
     return record
 
 
-def _bound(result: Result, expected_nll: float | None) -> dict[str, float] | None:
-    """-ELBO per datum on the test set, E_q[nll] + T KL / N with N the training examples; None of what has no bound."""
+def _bound(result: Result, data: Data, expected: float | None, draws: int) -> dict[str, float] | None:
+    """-ELBO per datum on the test part (``bound_per_datum``), and KL / N; None of what has no bound.
+
+    A model that predicts at its mean is drawn from all the same.
+    """
     elbo = result.elbo
-    if elbo is None or elbo.kind != "elbo" or expected_nll is None:
+    if elbo is None or elbo.kind != "elbo" or expected is None:
         return None
-    per_example = elbo.kl / elbo.dataset_size
-    return {
-        "expected_nll": expected_nll,
-        "kl_per_example": per_example,
-        "minus_elbo": expected_nll + per_example,
-        "minus_elbo_tempered": expected_nll + elbo.temperature * per_example,
-    }
+    if result.model.prediction == MEAN:
+        found = expected_nll(
+            result.model, *data.test, result.likelihood, draws=draws, batch_size=BATCH, seed=0, prediction=SAMPLED
+        )
+        expected = found + nll_shift(data)
+    bound = bound_per_datum(expected, elbo.kl, elbo.dataset_size, elbo.temperature)
+    return {**bound, "kl_per_example": elbo.kl / elbo.dataset_size}
 
 
 def _examples(experiment: Experiment, problem: Problem) -> int:

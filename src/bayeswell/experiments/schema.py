@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from .setting import Setting, count, examples, fold_of, path_text, switch, way_to_predict, whole
+from .setting import Setting, count, examples, fold_of, path_text, switch, way_to_predict, what_to_trace, whole
 
 Choice = str | Mapping[str, Any]
 """A name, or ``{"name": ..., setting: value}``."""
@@ -166,6 +166,30 @@ class RunSettings:
             shown="as the method says",
             check=way_to_predict,
         ),
+    ] = None
+    trace: Annotated[
+        str | None,
+        Setting(
+            MEASURE,
+            "test: scores on the test set after every epoch, for the record alone; nothing is chosen by them.",
+            shown="off",
+            metavar="test",
+            check=what_to_trace,
+        ),
+    ] = None
+    trace_steps: Annotated[
+        int | None,
+        Setting(
+            MEASURE,
+            "A record every so many steps: -ELBO in training, scores on validation data, with trace on test data.",
+            shown="off",
+            metavar="STEPS",
+            check=count,
+        ),
+    ] = None
+    trace_draws: Annotated[
+        int | None,
+        Setting(MEASURE, "Networks drawn for each look of these two.", shown="10", metavar="DRAWS", check=count),
     ] = None
     diagnose: Annotated[
         bool,

@@ -27,12 +27,17 @@ def evaluation_of(
     predictor: Predictor, data: Data, *, draws: int, seed: int = 0, prediction: str | None = None
 ) -> Evaluation:
     """Every score on the test part, as ``Predictor.evaluate`` has them; of real targets in raw units."""
-    scale = data.scaling.target_scale
     return evaluate(
         predictor.model, *data.test, predictor.likelihood, draws=draws, batch_size=BATCH, seed=seed,
         prediction=prediction, restore=lambda found: in_raw_units(found, data.scaling),
-        nll_shift=0.0 if scale is None else float(scale.double().log().sum()),
+        nll_shift=nll_shift(data),
     )  # fmt: skip
+
+
+def nll_shift(data: Data) -> float:
+    """By how much the NLL of an example is greater in raw units."""
+    scale = data.scaling.target_scale
+    return 0.0 if scale is None else float(scale.double().log().sum())
 
 
 def in_raw_units(prediction: Any, scaling: Scaling) -> Any:

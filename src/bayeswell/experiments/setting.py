@@ -67,6 +67,7 @@ def whole(least: int, most: int | None = None) -> Callable[[str, Any], None]:
     return check
 
 
+TEST = "test"
 PREDICTIONS = ("sampled", "linearised", "mean")
 """As in ``types``, which would bring torch."""
 
@@ -75,6 +76,12 @@ def way_to_predict(name: str, value: Any) -> None:
     """How to predict."""
     if value not in PREDICTIONS:
         raise SettingError(f"{name} = {value!r}; {nearest(str(value), PREDICTIONS)}")
+
+
+def what_to_trace(name: str, value: Any) -> None:
+    """Which data the record of training shows besides."""
+    if value != TEST:
+        raise SettingError(f"{name} = {value!r}; it may be '{TEST}': validation data are measured with `validation`")
 
 
 def examples(name: str, value: Any) -> None:

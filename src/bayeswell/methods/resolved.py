@@ -42,7 +42,7 @@ EPOCH_METRICS = ("total", "nll", "kl")
 """What a plateau may listen to: means over an epoch."""
 HELD_OUT = "validation."
 """Before the name of a score on validation data, which a plateau may listen to as well."""
-_HELD_OUT_SCORES = ("nll", "accuracy", "ece", "brier", "rmse")
+_HELD_OUT_SCORES = ("nll", "accuracy", "ece", "brier", "rmse", "minus_elbo", "minus_elbo_tempered")
 
 
 @dataclass(frozen=True)
@@ -147,6 +147,11 @@ def _plateau(choice: Any) -> Plateau:
         choice = Plateau(**settings)
     plateau: Plateau = choice
     allowed = (*EPOCH_METRICS, *(HELD_OUT + score for score in _HELD_OUT_SCORES))
+    if str(plateau.metric).split(".")[0] == "test":
+        raise SettingError(
+            f"plateau: metric = '{plateau.metric}': nothing is chosen by test data; use '{HELD_OUT}nll', or another "
+            "score on validation data"
+        )
     if plateau.metric not in allowed:
         raise SettingError(f"plateau: metric = '{plateau.metric}'; {nearest(plateau.metric, allowed)}")
     return plateau

@@ -11,6 +11,7 @@ from .rate_range import plot_rate_range
 from .registry import PLOTS, Plot
 from .regression import plot_regression_band
 from .schedules import plot_robust_region, plot_schedules
+from .seed_curves import plot_seed_curves
 from .signal_to_noise import plot_snr
 from .stds import heat_map_record, plot_layers, plot_spectra, plot_std_heat_maps, plot_std_paths
 from .theme import THEMES, Theme, style_variables
@@ -49,6 +50,7 @@ __all__ = [
     "plot_risk_coverage",
     "plot_robust_region",
     "plot_schedules",
+    "plot_seed_curves",
     "plot_sharpness",
     "plot_snr",
     "plot_spectra",

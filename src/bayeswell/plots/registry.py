@@ -31,6 +31,7 @@ from .quantiles import (
 from .rate_range import describe_rate_range, plot_rate_range
 from .regression import describe_regression_band, plot_regression_band
 from .schedules import describe_robust_region, describe_schedules, plot_robust_region, plot_schedules
+from .seed_curves import describe_seed_curves, plot_seed_curves
 from .signal_to_noise import describe_snr, plot_snr
 from .stds import (
     describe_layers,
@@ -94,6 +95,8 @@ _LISTED = (
     Plot("comparison", "Methods compared", plot_comparison, describe_comparison, "comparison.json", panels=True),
     Plot("training_curves", "Training", plot_training_curves, describe_training_curves,
          "runs of the rows of metrics.jsonl", panels=True),
+    Plot("seed_curves", "Training, mean and std over seeds", plot_seed_curves, describe_seed_curves,
+         "runs of lists of the rows of metrics.jsonl, one a seed", panels=True),
     Plot("trial_bands", "Trials of a sweep", plot_trial_bands, describe_trial_bands,
          "score, epochs, lower, median, upper, trials: bands of a sweep"),
     Plot("reliability", "Reliability", plot_reliability, describe_reliability,

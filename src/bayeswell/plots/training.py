@@ -29,6 +29,12 @@ _TITLES = {
 _OWNER = "training_curves"
 _RATES = "learning rates"
 _VALIDATION = "validation."
+_OTHERS: Mapping[str, tuple[Any, str]] = {
+    _VALIDATION: ((0, (3, 2)), "validation (dashed)"),
+    "test.": ((0, (1, 1.5)), "test set (dotted)"),
+    "test.average.": ((0, (5, 1.5, 1, 1.5)), "test, average (dash-dotted)"),
+}
+"""How scores on other data than those of training are drawn, and what the legend says of them."""
 _STEEP = 30.0
 """From this ratio of the highest to the lowest value on, an axis is logarithmic."""
 
@@ -58,9 +64,9 @@ def plot_training_curves(
 def plot_training_curve(
     runs: Mapping[str, Sequence[Any]], quantity: str = "nll", *, ax: Axes | None = None, theme: ThemeName = "light"
 ) -> Axes:
-    """One quantity of the epochs of each run: solid in training, dashed in validation."""
+    """One quantity of the epochs of each run: solid in training, dashed in validation, dotted on a test set."""
     known = sorted({name for _, rows in _read(runs) for row in rows for name in row})
-    if known and quantity not in known and _VALIDATION + quantity not in known:
+    if known and not any(prefix + quantity in known for prefix in ("", *_OTHERS)):
         raise DataError(f"plot_training_curve: no epoch has '{quantity}'; there are: {', '.join(known)}")
     panel = open_panel(ax, theme, _TITLES.get(quantity, quantity))
     panel.legend(_draw_quantity(panel, runs, quantity))
@@ -83,10 +89,10 @@ def describe_training_curves(runs: Mapping[str, Sequence[Any]]) -> str:
     for label, rows in _read(runs):
         parts = []
         for name in wanted:
-            for prefix in ("", _VALIDATION):
+            for prefix in ("", *_OTHERS):
                 values = finite(_column(rows, prefix + name))
                 if len(values):
-                    shown = f"{prefix[:-1]} {name}".strip()
+                    shown = f"{prefix.replace('.', ' ')}{name}"
                     parts.append(f"{shown} {number_text(values[0])} to {number_text(values[-1])}")
         epochs = len({row["epoch"] for row in rows})
         clauses.append(f"{label} over {epochs} epochs: {', '.join(parts) or 'no numbers'}")
@@ -108,7 +114,8 @@ def _read(runs: Any) -> list[tuple[str, Epochs]]:
 
 
 def _panels(runs: Any) -> list[str]:
-    names = {name.removeprefix(_VALIDATION) for _, rows in _read(runs) for row in rows for name in row}
+    names = {name.split(".")[-1] if name.startswith((*_OTHERS,)) else name
+             for _, rows in _read(runs) for row in rows for name in row}  # fmt: skip
     found: list[str] = [name for name in ("nll", "kl", "accuracy", "rmse") if name in names]
     return [*found, _RATES] if any(name.startswith("lr.") for name in names) else found
 
@@ -128,24 +135,24 @@ def _draw_quantity(panel: Panel, runs: Any, quantity: str) -> list[tuple[Any, st
     axes, theme = panel
     entries: list[tuple[Any, str]] = []
     seen: list[Numbers] = []
-    dashed = False
+    others: dict[str, Any] = {}
     for index, (label, rows) in enumerate(_read(runs)):
         members = _members(rows)
-        for prefix in ("", _VALIDATION):
+        for prefix in ("", *_OTHERS):
             if not any(prefix + quantity in row for row in rows):
                 continue
             look = theme.line(index)
             if prefix:
-                look |= {"linestyle": (0, (3, 2)), "fillstyle": "none"}
-                dashed = True
+                style, shown = _OTHERS[prefix]
+                look |= {"linestyle": style, "fillstyle": "none"}
+                others[shown] = style
             for member in members:
                 line = _curve(axes, _column(member, "epoch"), _column(member, prefix + quantity), look, len(members))
                 seen.append(np.asarray(line.get_ydata(), dtype=np.float64))
                 if not any(label == name for _, name in entries):
                     entries.append((handle(**theme.line(index)), label))
     _finish(panel, seen, _LABELS.get(quantity, quantity))
-    if dashed:
-        entries.append((handle(color=theme.muted, linestyle=(0, (3, 2))), "validation (dashed)"))
+    entries += [(handle(color=theme.muted, linestyle=style), shown) for shown, style in others.items()]
     return entries
 
 

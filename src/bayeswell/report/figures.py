@@ -18,8 +18,8 @@ from .reading import RunRecord, mapping
 from .rows import MethodRow, Table
 
 TOGETHER = (
-    "calibration", "interval_coverage", "quantile_calibration", "risk_coverage", "training_curves", "sharpness",
-    "loss_line", "step_times", "snr",
+    "calibration", "interval_coverage", "quantile_calibration", "risk_coverage", "seed_curves", "training_curves",
+    "sharpness", "loss_line", "step_times", "snr",
 )  # fmt: skip
 """All rows in one picture."""
 ALONE = (
@@ -28,6 +28,8 @@ ALONE = (
     "examples",
 )  # fmt: skip
 """One picture for each row."""
+SEEDS = "seed_curves"
+"""The one that shows all runs of each row."""
 MOST = 36
 """Pictures of single rows on a page; drawing takes most of its time. Which are left out is said."""
 _ALL_OF = 2
@@ -100,7 +102,7 @@ def pictures_of(
     for index, record in bands.items():
         together.append(draw("regression_band", record, f"{index}-regression-band", table.rows[index].label))
     for name in TOGETHER:
-        records = {row.label: _of_many(name, row.first) for row in table.rows}
+        records = _over_seeds(table) if name == SEEDS else {row.label: _of_many(name, row.first) for row in table.rows}
         known = {label: record for label, record in records.items() if record and readable(name, label, record)}
         # One run's calibration is shown by its own reliability diagram.
         if known and not (name == "calibration" and len(known) == 1):
@@ -147,6 +149,12 @@ def _laid_out(figure: Any) -> Any:
         engine.execute(figure)
         figure.set_layout_engine(None)
     return figure
+
+
+def _over_seeds(table: Table) -> dict[str, Any]:
+    """The epochs of all runs of each row; nothing where no row has several."""
+    found = {row.label: [run.epochs for run in row.runs if run.epochs] for row in table.rows}
+    return found if any(len(runs) > 1 for runs in found.values()) else {}
 
 
 def _of_many(name: str, run: RunRecord) -> Any:

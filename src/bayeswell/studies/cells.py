@@ -20,6 +20,9 @@ LATER: Mapping[str, Any] = {
     "std_rate": None,
     "std_stepper": None,
     "gradient_scale": None,
+    "trace": None,
+    "trace_steps": None,
+    "trace_draws": None,
 }
 """Settings of runs and methods that came when results were kept already, with the value that changes nothing.
 

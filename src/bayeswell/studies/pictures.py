@@ -16,7 +16,7 @@ from ..plots import THEMES, figure_to_svg
 from .cells import last_name
 from .findings import Findings
 from .landscapes import landscape
-from .results import STEP, lines_of, places_of
+from .results import STEPS, lines_of, places_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -124,7 +124,7 @@ def _along(axes: Axes, plot: Mapping[str, Any], found: Findings, style: Callable
         drawn += 1
     if plot.get("log") and drawn and all(math.isfinite(value) for value in axes.get_ylim()):
         axes.set_yscale("log")
-    axes.set_xlabel("step" if places_of(wanted[0]) == STEP else "epoch")
+    axes.set_xlabel("step" if places_of(wanted[0]) in STEPS.values() else "epoch")
     axes.set_ylabel(wanted[0] if len(wanted) == 1 else last_name(wanted[0]))
     return drawn
 

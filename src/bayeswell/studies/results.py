@@ -16,7 +16,7 @@ import torch
 
 from ..errors import FileError
 from ..experiments.paths import epochs_of
-from ..experiments.run_records import averages_of
+from ..experiments.run_records import averages_of, steps_of
 from ..version import __version__
 from .cells import Cell
 from .measures import measured
@@ -26,10 +26,11 @@ _POINTS = 60
 """Of a longer curve so many points are kept."""
 EPOCH = "epoch"
 """The curve of the numbers of the epochs that were kept."""
-STEP = "snr.step"
-"""The curve of the steps at which the signal-to-noise of gradients was taken."""
-_AVERAGE_EPOCH = "average.epoch"
-_PLACES = (EPOCH, _AVERAGE_EPOCH, STEP)
+STEPS = {"snr": "snr.step", "snr_median": "snr.step", "steps": "steps.step"}
+"""Curves by the first part of their names, and the curve of the steps at which they were taken."""
+_AVERAGES = {"average.": "average.epoch", "test.average.": "test.average.epoch"}
+"""Curves of averaged models, from their first snapshot on, and the curve of their epochs."""
+_PLACES = (EPOCH, *STEPS.values(), *_AVERAGES.values())
 _CURVES = ("nll", "kl", "total", "accuracy", "rmse", "std_ratio")
 
 
@@ -64,7 +65,7 @@ def line_of(scale: str, cell: Cell, seed: int, place: Path, result: Mapping[str,
     if averages:  # of the averaged model, from its first snapshot on; with `diagnose`
         names = [name for name in averages[0] if name not in ("epoch", "step")]
         curves |= {f"average.{name}": [one[name] for one in averages] for name in names}
-        curves[_AVERAGE_EPOCH] = [one["epoch"] + 1 for one in averages]
+        curves[_AVERAGES["average."]] = [one["epoch"] + 1 for one in averages]
     if result is not None:
         more, more_curves = measured(cell.measures, cell.experiment.changed({"seed": seed}), place)
         scores |= more
@@ -83,7 +84,8 @@ def line_of(scale: str, cell: Cell, seed: int, place: Path, result: Mapping[str,
 
 def places_of(curve: str) -> str:
     """The curve that says where along training the points of another one lie."""
-    return STEP if curve.startswith("snr") else _AVERAGE_EPOCH if curve.startswith("average.") else EPOCH
+    by_step = STEPS.get(curve.split(".")[0])
+    return by_step or next((own for start, own in _AVERAGES.items() if curve.startswith(start)), EPOCH)
 
 
 def scores_of_result(result: Mapping[str, Any]) -> dict[str, float]:
@@ -155,10 +157,22 @@ def _last_byte(path: Path) -> bytes:
 def _curves(place: Path) -> dict[str, list[float]]:
     """The first member's epochs."""
     epochs = [record for record in epochs_of(place) if record.get("member", 0) == 0]
-    names = [name for name in (epochs[0] if epochs else {}) if name in _CURVES or name.startswith("validation.")]
-    return {EPOCH: [record["epoch"] + 1.0 for record in epochs]} | {
+    known = dict.fromkeys(name for record in epochs for name in record)
+    names = [name for name in known if name in _CURVES or name.startswith(("validation.", "test."))]
+    curves = {EPOCH: [record["epoch"] + 1.0 for record in epochs]} | {
         name if "." in name else f"train.{name}": [float(record[name]) for record in epochs if name in record]
         for name in names
+    }
+    start, place_of_average = list(_AVERAGES.items())[-1]
+    averaged = [record["epoch"] + 1.0 for record in epochs if any(name.startswith(start) for name in record)]
+    return curves | ({place_of_average: averaged} if averaged else {}) | _steps(place)
+
+
+def _steps(place: Path) -> dict[str, list[float]]:
+    """With ``trace_steps``: ``steps.minus_elbo``, ``steps.validation.nll``, ... at the steps ``steps.step``."""
+    rows = steps_of(place)
+    return {
+        f"steps.{name}": [float(row[name]) for row in rows] for name in (rows[0] if rows else {}) if name != "steps"
     }
 
 

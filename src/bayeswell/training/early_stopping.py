@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..errors import SettingError, nearest, require_count
+from ..errors import CompositionError, SettingError, nearest, require_count
+from ..methods import Method
 from .records import EpochRecord
 from .run import Callback, Run
 
@@ -26,6 +27,11 @@ class KeepBest(Callback):
             require_count("early stopping", "patience", patience)
         if not 0 <= min_change < math.inf:
             raise SettingError(f"early stopping: min_change = {min_change!r}; it must be a finite number of at least 0")
+        if metric.split(".")[0] == "test":
+            raise SettingError(
+                f"early stopping: metric = '{metric}': nothing is chosen by test data; name a score on validation "
+                "data, such as 'nll'"
+            )
         self.metric, self.patience, self.min_change = metric, patience, min_change
         self.best: float | None = None
         self.best_epoch = -1
@@ -61,6 +67,19 @@ class KeepBest(Callback):
             return math.isfinite(value)
         gain = value - self.best if self.metric in HIGHER_IS_BETTER else self.best - value
         return gain > self.min_change
+
+
+def keep_best(asked: KeepBest | int | None, method: Method, *, validates: bool) -> KeepBest | None:
+    """What ``fit(early_stopping=...)`` asks for: a whole number is the patience. Refused where it cannot work."""
+    if asked is not None:
+        if not validates:
+            raise SettingError("early_stopping needs validation=(inputs, targets) to look at")
+        if method.collector is not None:
+            raise CompositionError(
+                f"early_stopping keeps the weights of one epoch, but the collector of method "
+                f"'{method.name}' needs the whole path; leave one of them out, or use method 'bbb'"
+            )
+    return KeepBest(patience=asked) if isinstance(asked, int) else asked
 
 
 def _modules(run: Run) -> dict[str, nn.Module]:

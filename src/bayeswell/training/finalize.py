@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor
 
+from ..errors import BayeswellError
 from ..lifting import FROZEN, BayesianModule
 from ..lifting.statistics import has_statistics, reestimate, statistics_over
 from ..posteriors import Empirical, EmpiricalPosterior
@@ -54,6 +56,23 @@ def collected_model(
         return with_own_statistics(ended, inputs, generator)
     _restore_statistics(ended, inputs(), batches, generator)
     return ended
+
+
+def average_so_far(run: Run) -> BayesianModule | None:
+    """A copy of the model as the collector would end it now; None without one, or with too few snapshots so far.
+
+    It draws from torch's global stream: enter one of its own before.
+    """
+    collector = run.assembly.collector
+    if collector is None:
+        return None
+    try:
+        return collected_model(
+            copy.deepcopy(run.assembly.model), collector, lambda: (inputs for inputs, _ in one_pass(run)),
+            run.batches.count, make_generator(0, run.engine.device),
+        )  # fmt: skip
+    except BayeswellError:
+        return None
 
 
 def one_pass(run: Run) -> Iterator[tuple[Inputs, Tensor]]:

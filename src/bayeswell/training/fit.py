@@ -18,7 +18,6 @@ from torch import nn
 from ..batches import Columns
 from ..errors import (
     BayeswellWarning,
-    CompositionError,
     NetworkError,
     ScaleWarning,
     SettingError,
@@ -36,12 +35,13 @@ from .beginning import beginning
 from .calibrating import calibrated_fit
 from .checking import Trial
 from .data import Augment, as_batches
-from .early_stopping import KeepBest
+from .early_stopping import KeepBest, keep_best
 from .engine import Devices, Engine
 from .examples import dtype_of
 from .finishing import finish_run
-from .held_out import HeldOutData, read_held_out
+from .held_out import read_held_out
 from .helpers import require_content_with_epochs
+from .looks import Looks
 from .member_runs import Plan, fit_members
 from .preparing import prepared, with_preparation
 from .progress import ProgressBar, wants_progress
@@ -49,7 +49,6 @@ from .records import EpochRecord, Watcher
 from .result import Result
 from .run import Callback, Run
 from .run_folder import RunFolder
-from .scores import Validation, validation_on
 from .settings import plain_settings
 from .verdicts.conclude import Examples
 
@@ -81,6 +80,8 @@ def fit(
     target: str | None = None,
     output: Output | None = None,
     standardise: bool = False,
+    trace: Any = None,
+    trace_draws: int = 10,
     **settings: Any,
 ) -> Result:
     """Train a network as a Bayesian one.
@@ -126,6 +127,9 @@ def fit(
             a tensor, has ``.logits`` or "logits", or is a tuple that begins with it. It is code, and not saved.
         standardise: scale inputs, and real targets, to zero mean and unit std of the training data; kept in the saved
             model and undone in predictions.
+        trace: other data in any of these forms, a test set say, measured after every epoch for the record alone
+            (``history.epochs[-1].test``), also of the average that HWA, SWA or SWAG would end with; nothing can listen.
+        trace_draws: networks drawn for each of these looks.
         settings: any part of the method by name: posterior, prior, estimator, temperature, stepper, lr, ...
 
     A result goes on as if it had been planned longer from the start: with a constant rate, a temperature that is a
@@ -135,6 +139,7 @@ def fit(
     require_epochs(epochs)
     require_count("fit", "accumulate", accumulate)
     require_count("fit", "workers", workers)
+    require_count("fit", "trace_draws", trace_draws)
     if workers > 1:
         leave_if_imported()
     if isinstance(seed, bool) or not isinstance(seed, int):
@@ -148,8 +153,8 @@ def fit(
         raise SettingError("standardise with epochs = 0: the network as it is was trained on numbers as they are")
     if target is not None and not isinstance(target, str):
         raise SettingError(f"target = {target!r}; give the name of a column")
-    ready = prepared(net, data, validation, likelihood, standardise, seed)
-    net, data, validation, likelihood = ready.net, ready.data, ready.validation, ready.likelihood
+    ready = prepared(net, data, validation, trace, likelihood, standardise, seed)
+    net, data, validation, trace, likelihood = ready.net, ready.data, ready.validation, ready.trace, ready.likelihood
     run_folder = _run_folder(folder, resume, ready.preparation)
     if calibrate is not False:
         if isinstance(net, Saved | BayesianModule) and validation is None:
@@ -166,7 +171,7 @@ def fit(
                 validation=validation, early_stopping=early_stopping, augment=augment, accumulate=accumulate,
                 devices=devices, workers=workers, folder=folder, resume=resume, callbacks=callbacks if main else (),
                 watch=watch if main else None, progress=progress if main else False, target=target,
-                output=output, **settings,
+                output=output, trace=trace if main else None, trace_draws=trace_draws, **settings,
             )  # fmt: skip
 
         inner = None if run_folder is None else run_folder.unfinished()
@@ -191,14 +196,20 @@ def fit(
     trial = Trial(start.module, start.likelihood, output)
     trial.look_at(batches)
     held_out = None if validation is None else read_held_out(validation, columns, dtype)
+    shown = None if trace is None else read_held_out(trace, columns, dtype, "trace")
     listened = start.parts.needs_validation
     if listened and held_out is None:
         raise SettingError(f"plateau: metric = '{listened}' looks at held-out data: give validation too")
-    if held_out is not None:
-        trial.look_at_read(held_out.inputs, held_out.targets, "validation")
+    for found, what in ((held_out, "validation"), (shown, "trace")):
+        if found is not None:
+            trial.look_at_read(found.inputs, found.targets, what)
     start, epochs, note = start.with_data(batches).within_budget(batches.examples, epochs)
     chosen, likelihood = start.method, start.likelihood
-    validate, best, some = _validation(chosen, held_out, early_stopping)
+    best = keep_best(early_stopping, chosen, validates=held_out is not None)
+    some = None if held_out is None else Examples(*held_out.first(_HELD_OUT))
+    looks = Looks(
+        None if held_out is None else held_out.scores(10), None if shown is None else shown.scores(trace_draws)
+    )
     if note and progress is not False:
         sys.stderr.write(f"{note}\n")
     where_to = Devices(devices=devices) if isinstance(devices, int) else devices
@@ -226,6 +237,7 @@ def fit(
                 validation=None if held_out is None else held_out.sha256, early_stopping=best, augment=augment,
                 precision=where_to.precision, ranks=engine.ranks, device=engine.device.type,
                 **({} if output is None else {"output": output}),
+                **({} if shown is None else {"trace": shown.sha256, "trace_draws": trace_draws}),
             )  # fmt: skip
             if engine.rank == 0:
                 run_folder.open(described)
@@ -234,7 +246,7 @@ def fit(
         if wants_progress(progress) and engine.rank == 0:
             watchers.append(stack.enter_context(closing(ProgressBar())))
         began = time.perf_counter()
-        trained = fit_members(plan, validate, best, watchers, run_folder, some, described, workers)
+        trained = fit_members(plan, looks, best, watchers, run_folder, some, described, workers)
         result = replace(with_preparation(trained, ready.preparation), plan=note)
         if run_folder is not None and run_folder.finish:
             finish_run(run_folder, result, batches, time.perf_counter() - began)
@@ -277,23 +289,6 @@ def _require_kinds(net: Any, devices: Any, callbacks: Any, watch: Any, early_sto
         raise SettingError(f"watch = {watch!r}; give a function of the record of an epoch")
     if early_stopping is not None and not isinstance(early_stopping, KeepBest | int):
         raise SettingError(f"early_stopping = {early_stopping!r}; give a number of epochs, or a KeepBest")
-
-
-def _validation(
-    method: Method, held_out: HeldOutData | None, stopping: KeepBest | int | None
-) -> tuple[Validation | None, KeepBest | None, Examples | None]:
-    if stopping is not None:
-        if held_out is None:
-            raise SettingError("early_stopping needs validation=(inputs, targets) to look at")
-        if method.collector is not None:
-            raise CompositionError(
-                f"early_stopping keeps the weights of one epoch, but the collector of method "
-                f"'{method.name}' needs the whole path; leave one of them out, or use method 'bbb'"
-            )
-    best = KeepBest(patience=stopping) if isinstance(stopping, int) else stopping
-    if held_out is None:
-        return None, None, None
-    return validation_on(held_out.inputs, held_out.targets, draws=10), best, Examples(*held_out.first(_HELD_OUT))
 
 
 class _Watch(Callback):

@@ -15,6 +15,7 @@ from ..fingerprint import sha256_of
 from ..types import Inputs
 from .data import TensorBatches, as_batches
 from .examples import as_tensors, first_examples
+from .scores import HeldOutScores, validation_on
 
 
 @dataclass(frozen=True)
@@ -31,22 +32,26 @@ class HeldOutData:
             count = min(count, self.inputs.sizes[0])
         return first_examples(self.inputs, count), self.targets[:count]
 
+    def scores(self, draws: int) -> HeldOutScores:
+        """What measures a model on them."""
+        return validation_on(self.inputs, self.targets, draws=draws)
 
-def read_held_out(data: Any, columns: Columns, dtype: torch.dtype | None) -> HeldOutData:
+
+def read_held_out(data: Any, columns: Columns, dtype: torch.dtype | None, what: str = "validation") -> HeldOutData:
     """``(inputs, targets)``, columns by name, a loader or a data set; without example weights."""
     if not is_source(data):
         if not isinstance(data, tuple | list | Mapping):
             raise DataError(
-                f"validation of type {type(data).__name__}; give held-out (inputs, targets), columns or a loader"
+                f"{what} of type {type(data).__name__}; give held-out (inputs, targets), columns or a loader"
             )
         pairs = as_batches(data, 1, dtype, columns=columns)
         if not isinstance(pairs, TensorBatches) or pairs.weights is not None:
-            raise SettingError("validation must be (inputs, targets), columns, a data set or a loader, without weights")
+            raise SettingError(f"{what} must be (inputs, targets), columns, a data set or a loader, without weights")
         return HeldOutData(pairs.inputs, pairs.targets, sha256_of(data))
     parts = read_all(data, columns)
     if parts.targets is None or parts.weights is not None:
-        what = "no targets" if parts.targets is None else "weights, which are not for held-out data"
-        raise DataError(f"validation: the batches of the {type(data).__name__} have {what}; give (inputs, targets)")
+        fault = "no targets" if parts.targets is None else "weights, which are not for held-out data"
+        raise DataError(f"{what}: the batches of the {type(data).__name__} have {fault}; give (inputs, targets)")
     targets = as_tensors(parts.targets, dtype)
     if isinstance(parts.inputs, Collated):
         pieces = tuple(as_tensors(piece, dtype) for piece in parts.inputs.pieces)

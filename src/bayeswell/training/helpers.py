@@ -39,11 +39,11 @@ from ..processes import (
     try_worker,
 )
 from .early_stopping import KeepBest
+from .looks import Looks
 from .loop import train
 from .records import EpochRecord
 from .run import Callback, Run
 from .run_folder import Checkpointer, RunFolder
-from .scores import Validation
 from .signals import Interrupted, watched_signals
 from .streams import own_global_stream
 
@@ -66,9 +66,9 @@ class Helpers:
         self._busy: dict[int, _Helper] = {}
         self._failed = False
 
-    def start(self, plan: Beginnings, validate: Validation | None, best: KeepBest | None, members: list[int]) -> None:
+    def start(self, plan: Beginnings, looks: Looks, best: KeepBest | None, members: list[int]) -> None:
         """One more process, for these members, in their order."""
-        work = (plan, validate, best, self, members, torch.get_num_threads(), torch.get_default_dtype())
+        work = (plan, looks, best, self, members, torch.get_num_threads(), torch.get_default_dtype())
         if self._failed:
             return
         try:
@@ -155,7 +155,7 @@ class _Helper:
 
 @contextmanager
 def helpers(
-    plan: Beginnings, validate: Validation | None, best: KeepBest | None, folder: RunFolder | None,
+    plan: Beginnings, looks: Looks, best: KeepBest | None, folder: RunFolder | None,
     settings: Mapping[str, JSON], members: Sequence[int], workers: int,
 ) -> Iterator[Helpers]:  # fmt: skip
     """Processes for all but the first share of these members, which is for whoever asks.
@@ -170,7 +170,7 @@ def helpers(
         found = Helpers(place, folder, settings)
         stack.callback(found.dismiss)
         for own in shares[1:]:
-            found.start(plan, validate, best, own)
+            found.start(plan, looks, best, own)
         yield found
         if folder is not None:  # not after an error: what is there is gone on with
             _remove(folder.path / MEMBERS)
@@ -234,7 +234,7 @@ def _help(parcel: Parcel, mouth: Connection) -> None:
 
 
 def _train_members(
-    mouth: Connection, plan: Beginnings, validate: Validation | None, best: KeepBest | None, to: Helpers,
+    mouth: Connection, plan: Beginnings, looks: Looks, best: KeepBest | None, to: Helpers,
     members: list[int], threads: int, dtype: torch.dtype,
 ) -> None:  # fmt: skip
     torch.set_num_threads(threads)  # as in the process that asked: sums depend on it
@@ -244,7 +244,7 @@ def _train_members(
         folder = to.folder_of(member)
         try:
             folder.open({**to.settings, "member": member})
-            _train(plan, validate, best, folder, member, mouth)
+            _train(plan, looks, best, folder, member, mouth)
         except Interrupted:
             return
         except BayeswellError:
@@ -255,7 +255,7 @@ def _train_members(
 
 
 def _train(
-    plan: Beginnings, validate: Validation | None, best: KeepBest | None, folder: RunFolder, member: int,
+    plan: Beginnings, looks: Looks, best: KeepBest | None, folder: RunFolder, member: int,
     mouth: Connection,
 ) -> None:  # fmt: skip
     with own_global_stream(), watched_signals() as signals, warnings.catch_warnings():
@@ -265,7 +265,7 @@ def _train(
             run.load_state_dict(saved["run"])
         warnings.simplefilter("always", BayeswellWarning)
         warnings.showwarning = lambda message, *_: mouth.send(str(message))
-        train(run, validate)
+        train(run, looks)
 
 
 def _unopened(folder: RunFolder) -> RunFolder:

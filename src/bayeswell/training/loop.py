@@ -11,15 +11,15 @@ from ..errors import BayeswellError, CompositionError, DataError, DivergenceErro
 from ..methods import Assembly
 from ..types import Inputs, Progress
 from .finite_steps import with_model
+from .looks import NOTHING_TO_LOOK_AT, Looks
 from .records import History
 from .run import Run
-from .scores import Validation
 
 _NOT_FINITE = ("not finite", "NaN or inf")
 """How a network says that its outputs are no numbers."""
 
 
-def train(run: Run, validate: Validation | None = None) -> History:
+def train(run: Run, looks: Looks = NOTHING_TO_LOOK_AT) -> History:
     """Minimise the run's objective from where it stands to its end; every number that changes does so here."""
     assembly, model, collector, one_step = run.assembly, run.assembly.model, run.assembly.collector, run.one_step
     fitting = assembly.fitting
@@ -70,8 +70,8 @@ def train(run: Run, validate: Validation | None = None) -> History:
         run.finite_steps.settle()
         if run.halted:
             break
-        held_out = {} if validate is None else run.engine.first(_validated(run, validate))
-        record = run.close_epoch(held_out)
+        held_out, shown = (run.engine.first(found) if found else found for found in _looked(run, looks))
+        record = run.close_epoch(held_out, shown)
         metrics = {"total": record.total, "nll": record.nll, "kl": record.kl}
         assembly.after_epoch(metrics, record.epoch, run.epoch / run.epochs, record.scores)
         for callback in run.callbacks:
@@ -104,9 +104,9 @@ def _again(run: Run, inputs: Inputs, targets: Tensor, weights: Tensor | None, at
     return evaluate
 
 
-def _validated(run: Run, validate: Validation) -> dict[str, float]:
+def _looked(run: Run, looks: Looks) -> tuple[dict[str, float], dict[str, float]]:
     try:
-        return validate(run.assembly.model, run.assembly.likelihood)
+        return looks.at_validation(run), looks.at_test(run)
     except NetworkError as error:
         raise diverged(run, error) from error
 

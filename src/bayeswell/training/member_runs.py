@@ -32,13 +32,13 @@ from .engine import Devices, Engine
 from .examples import dtype_of, first_examples
 from .finalize import final_model, one_pass
 from .helpers import Helpers, Replay, helpers
+from .looks import Looks
 from .loop import diverged, train
 from .members import Contribution, contribution, gather, mean_likelihood
 from .records import History
 from .result import Result
 from .run import Callback, Run
 from .run_folder import Checkpointer, MetricsLog, RunFolder
-from .scores import Validation
 from .signals import watched_signals
 from .streams import Streams, own_global_stream
 from .verdicts import FinalELBO, Note, Trust
@@ -91,19 +91,19 @@ class Plan:
 
 
 def fit_members(
-    plan: Plan, validate: Validation | None, best: KeepBest | None, watchers: list[Callback],
+    plan: Plan, looks: Looks, best: KeepBest | None, watchers: list[Callback],
     folder: RunFolder | None, held_out: Examples | None, settings: Mapping[str, Any], workers: int,
 ) -> Result:  # fmt: skip
     """Train the members, going on where a checkpoint left off; other processes are ahead with some of them."""
     saved = folder.newest() if folder is not None and folder.resume else None
     finished = [] if saved is None else [Contribution.from_state(state) for state in saved["finished"]]
     waiting = range(len(finished), plan.start.method.members)
-    with helpers(plan, validate, best, folder, settings, waiting, workers) as ahead:
-        return _gathered(plan, validate, best, watchers, folder, held_out, saved, finished, ahead)
+    with helpers(plan, looks, best, folder, settings, waiting, workers) as ahead:
+        return _gathered(plan, looks, best, watchers, folder, held_out, saved, finished, ahead)
 
 
 def _gathered(
-    plan: Plan, validate: Validation | None, best: KeepBest | None, watchers: list[Callback],
+    plan: Plan, looks: Looks, best: KeepBest | None, watchers: list[Callback],
     folder: RunFolder | None, held_out: Examples | None, saved: Mapping[str, Any] | None,
     finished: list[Contribution], ahead: Helpers,
 ) -> Result:  # fmt: skip
@@ -132,7 +132,7 @@ def _gathered(
                 run.load_state_dict(copy.deepcopy(plan.start.state))  # torch's optimizers would go on in the given one
                 _go_on(run)
             with plan.engine.watched():
-                history = train(run, validate)
+                history = train(run, looks)
             state = end_state(run) if method.members == 1 else None
             _warn_of_stds_that_stood_still(run, history, start)
         with own_global_stream():

@@ -35,11 +35,14 @@ class Prepared:
     net: Any
     data: Any
     validation: Any
+    trace: Any
     likelihood: Any
     preparation: Preparation | None = None
 
 
-def prepared(net: Any, data: Any, validation: Any, likelihood: Any, standardise: bool, seed: int) -> Prepared:
+def prepared(
+    net: Any, data: Any, validation: Any, trace: Any, likelihood: Any, standardise: bool, seed: int
+) -> Prepared:
     """Learn from the training examples what is done to data, and do it; a trained model does what it has learned."""
     if not isinstance(standardise, bool):
         raise SettingError(f"standardise = {standardise!r}; it must be True or False")
@@ -47,9 +50,8 @@ def prepared(net: Any, data: Any, validation: Any, likelihood: Any, standardise:
     own = net.preparation if isinstance(net, Saved) else None
     if own is not None:
         data, validation = _done(own, data), _done(own, validation, "validation")
-        return Prepared(
-            dataclasses.replace(net, preparation=None), data, validation, _in_scaled_units(likelihood, own), own
-        )
+        net, likelihood = dataclasses.replace(net, preparation=None), _in_scaled_units(likelihood, own)
+        return Prepared(net, data, validation, _done(own, trace, "trace"), likelihood, own)
     if standardise and trained:
         raise SettingError("standardise: the model was trained on numbers as they were; it goes on with such numbers")
     if not isinstance(data, tuple | list) or len(data) not in (2, 3):
@@ -59,7 +61,7 @@ def prepared(net: Any, data: Any, validation: Any, likelihood: Any, standardise:
                 f"{what} (inputs, targets) as tensors, arrays or data frames, here {type(data).__name__}; a Dataset or "
                 "loader scales its examples itself"
             )
-        return Prepared(net, data, _plain(validation), likelihood)
+        return Prepared(net, data, _plain(validation), _plain(trace), likelihood)
     part = LIKELIHOODS.resolve(_likelihood(net, likelihood))
     found = Preparation.learn(
         _ours(data[0]), data[1], standardise=standardise, kind=_kind(part),
@@ -67,16 +69,17 @@ def prepared(net: Any, data: Any, validation: Any, likelihood: Any, standardise:
         dtype=_dtype(net),
     ) if _needed(data, standardise) else None  # fmt: skip
     if found is None:
-        data, validation = _plain(data), _plain(validation)
+        data, validation, trace = _plain(data), _plain(validation), _plain(trace)
     else:
         if trained:
             _require_as_before(found)
         data, validation = _done(found, data), _done(found, validation, "validation")
+        trace = _done(found, trace, "trace")
         likelihood = _in_scaled_units(likelihood, found)
         net = _tried(net, data[0], found, part, seed)
     if not standardise and not trained:
         _warn_of_units(data, found, part)
-    return Prepared(net, data, validation, likelihood, found)
+    return Prepared(net, data, validation, trace, likelihood, found)
 
 
 def with_preparation(result: SavedT, preparation: Preparation | None) -> SavedT:

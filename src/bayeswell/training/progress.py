@@ -20,6 +20,10 @@ def wants_progress(asked: bool | None) -> bool:
     return sys.stderr.isatty() if asked is None else asked
 
 
+_LONG = ("expected_nll", "minus_elbo", "minus_elbo_tempered")
+"""In the log, and not on the line: it is long enough."""
+
+
 class ProgressBar(Callback):
     """On a terminal a bar (rich's if installed, else a line that is written over); in a file a line an epoch."""
 
@@ -53,7 +57,7 @@ class ProgressBar(Callback):
 
     def after_epoch(self, run: Run, record: EpochRecord) -> None:
         scores = "".join(f" {name} {value:.4f}" for name, value in record.scores.items())
-        held_out = "".join(f" {name} {value:.4f}" for name, value in record.validation.items())
+        held_out = "".join(f" {name} {record.validation[name]:.4f}" for name in record.validation if name not in _LONG)
         numbers = f"nll {record.nll:.4f} {_divergence(run)} {record.kl:.4g}{scores}"
         numbers += f" | validation{held_out}" if held_out else ""
         if self._bar is None:

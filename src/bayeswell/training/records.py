@@ -10,12 +10,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """One epoch: means over it, learning rates at its end, and what validation found after it.
+    """One epoch: means over it, learning rates at its end, and what was measured after it.
 
     ``total`` (nll + temperature kl / N) and ``kl`` (of one weight vector -log p(w), the negative log prior) are means
     over steps, ``nll`` and ``scores`` (accuracy, or rmse) over training examples as they were met, with the weights of
     the moment. ``std_ratio`` is posterior std / prior std at the end, ``temperature`` that of the posterior that these
-    steps aimed at.
+    steps aimed at. ``validation`` has the scores on held-out data and, of posteriors with a density, ``expected_nll``,
+    ``minus_elbo`` and ``minus_elbo_tempered`` there (``bound_per_datum``). ``test`` has the same of data that the
+    record alone shows (``fit(trace=...)``): nothing is chosen by them. Where an average of weights is gathered,
+    ``average.nll`` and kin in it are the averaged model's, from its first snapshot on.
     """
 
     epoch: int
@@ -27,13 +30,14 @@ class EpochRecord:
     rates: Mapping[str, float] = field(default_factory=dict)
     validation: Mapping[str, float] = field(default_factory=dict)
     temperature: float = 1.0
+    test: Mapping[str, float] = field(default_factory=dict)
 
     def as_state(self) -> dict[str, Any]:
         """Plain data from which ``EpochRecord(**state)`` is the same again."""
         return dataclasses.asdict(self)
 
     def values(self) -> dict[str, float]:
-        """All numbers by one name each, as they stand in a metrics file: ``validation.nll``, ``lr.means``, ..."""
+        """All numbers by one name each, as they stand in a metrics file: ``validation.nll``, ``test.nll``, ..."""
         return {
             "total": self.total,
             "nll": self.nll,
@@ -43,6 +47,7 @@ class EpochRecord:
             "temperature": self.temperature,
             **{f"lr.{name}": rate for name, rate in self.rates.items()},
             **{f"validation.{name}": value for name, value in self.validation.items()},
+            **{f"test.{name}": value for name, value in self.test.items()},
         }
 
 

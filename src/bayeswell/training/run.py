@@ -172,7 +172,7 @@ class Run:
         ranks = self.engine.ranks
         return value if ranks == 1 else float(self.engine.summed(torch.tensor(value, dtype=torch.float64))) / ranks
 
-    def close_epoch(self, validation: Mapping[str, float]) -> EpochRecord:
+    def close_epoch(self, validation: Mapping[str, float], test: Mapping[str, float]) -> EpochRecord:
         """The record of the epoch that has just ended; the next begins."""
         total, kl, nll, score, examples = self.engine.summed(self._sums()).tolist()
         if examples == 0:
@@ -190,6 +190,7 @@ class Run:
             rates=self.assembly.learning_rates(),
             validation=dict(validation),
             temperature=self.assembly.temperature,
+            test=dict(test),
         )
         self.assembly.validation = record.validation  # a plateau may listen to it
         self.history.epochs.append(record)

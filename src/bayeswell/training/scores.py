@@ -13,11 +13,10 @@ from ..finite import looks_at_once
 from ..likelihoods import ClassLikelihood, RealLikelihood, counted, for_outputs, labels_of, most_likely
 from ..metrics import accuracy, brier, ece, gaussian_nll, nll, rmse
 from ..predictive import ClassPrediction, RealPrediction
-from ..predictive.evaluate import predict_and_score
-from ..types import Inputs
-
-Validation = Callable[[Any, Any], dict[str, float]]
-"""(model, likelihood) -> numbers by name."""
+from ..predictive.evaluate import Scored, expected_nll, predict_and_score
+from ..predictive.linearised import choose_prediction
+from ..types import MEAN, SAMPLED, Inputs
+from .verdicts.elbo import bound_per_datum, divergence_of, has_bound
 
 
 class Score:
@@ -112,18 +111,18 @@ def _of_classes(p: Tensor, labels: Tensor) -> dict[str, float]:
     return {"accuracy": accuracy(p, labels), "nll": nll(p, labels), "ece": ece(p, labels), "brier": brier(p, labels)}
 
 
-def validation_on(inputs: Inputs, targets: Tensor, *, draws: int, batch_size: int = 1000) -> Validation:
+def validation_on(inputs: Inputs, targets: Tensor, *, draws: int, batch_size: int = 1000) -> HeldOutScores:
     """Measure the model of the moment (for averages and samplers: the point they are at) on held-out data.
 
     Labels that the likelihood ignores are left out. "nll" is that of the prediction averaged over draws, under the
     likelihood itself (``predictive_nll``), as ``evaluate`` has it.
     """
-    return _OnHeldOut(inputs, targets, draws, batch_size)
+    return HeldOutScores(inputs, targets, draws, batch_size)
 
 
 @dataclass(frozen=True, eq=False)
-class _OnHeldOut:
-    """An object and no closure, so that another process can have it."""
+class HeldOutScores:
+    """(model, likelihood) -> scores by name. An object and no closure, so that another process can have it."""
 
     inputs: Inputs
     targets: Tensor
@@ -131,11 +130,31 @@ class _OnHeldOut:
     batch_size: int
 
     def __call__(self, model: Any, likelihood: Any) -> dict[str, float]:
-        targets = self.targets
-        scored = predict_and_score(
-            model, self.inputs, targets, likelihood, draws=self.draws, batch_size=self.batch_size
+        """Accuracy, NLL, ECE and Brier score of classes, RMSE and NLL of real numbers."""
+        return self._scores(self._scored(model, likelihood), likelihood)
+
+    def with_bound(self, model: Any, likelihood: Any, dataset_size: int, temperature: float) -> dict[str, float]:
+        """The same and, of posteriors with a density, ``expected_nll``, ``minus_elbo`` and ``minus_elbo_tempered``.
+
+        From the same draws; ``bound_per_datum`` says what they are. ``dataset_size`` is that of the training data.
+        """
+        scored = self._scored(model, likelihood)
+        scores = self._scores(scored, likelihood)
+        if not has_bound(model):
+            return scores
+        expected = float(scored.expected_losses.double().mean())
+        if choose_prediction(model, None) == MEAN:  # of which there are no draws
+            settings: dict[str, Any] = {"draws": self.draws, "batch_size": self.batch_size, "seed": 0}
+            expected = expected_nll(model, self.inputs, self.targets, likelihood, prediction=SAMPLED, **settings)
+        return scores | bound_per_datum(expected, divergence_of(model)[0], dataset_size, temperature)
+
+    def _scored(self, model: Any, likelihood: Any) -> Scored:
+        return predict_and_score(
+            model, self.inputs, self.targets, likelihood, draws=self.draws, batch_size=self.batch_size
         )
-        found = scored.prediction
+
+    def _scores(self, scored: Scored, likelihood: Any) -> dict[str, float]:
+        found, targets = scored.prediction, self.targets
         places = counted(likelihood, targets)
         if isinstance(found, ClassPrediction):
             if places is None:

@@ -71,7 +71,7 @@ def elbo_of(
         raise CompositionError(f"{reason}; look at its chains or members (result.trust)")
     each = losses.double() if weights is None else losses.double() * weights.double().cpu()
     draws, examples = each.shape
-    kl, kl_variance = _kl(model)
+    kl, kl_variance = divergence_of(model)
     # Draws and examples are crossed: the variance of the mean is that over draws plus that over examples.
     over_draws = float(each.mean(1).var()) / draws if draws > 1 else 0.0
     left = 1 - examples / dataset_size
@@ -95,8 +95,26 @@ def measure_elbo(
     return elbo_of(model, losses, dataset_size or losses.shape[1], temperature, weights)
 
 
+def has_bound(model: BayesianModule) -> bool:
+    """Whether the posterior has a KL to the prior: not a point, nor a bank of networks."""
+    return not why_no_elbo(model) and POINT not in model.posterior_part.provides
+
+
+def bound_per_datum(expected_nll: float, kl: float, dataset_size: int, temperature: float) -> dict[str, float]:
+    """-ELBO per datum on any data, in nats: E_q[nll] + KL / N with N the *training* examples, and with T KL / N.
+
+    As k-tied (Swiatkowski et al. 2020) has it on validation and test data: E_q[nll] is the mean NLL of single draws
+    there, not the NLL of their average.
+    """
+    return {
+        "expected_nll": expected_nll,
+        "minus_elbo": expected_nll + kl / dataset_size,
+        "minus_elbo_tempered": expected_nll + temperature * kl / dataset_size,
+    }
+
+
 @torch.no_grad()
-def _kl(model: BayesianModule) -> tuple[float, float]:
+def divergence_of(model: BayesianModule) -> tuple[float, float]:
     """KL(q, p) and the variance of that number: 0 where it has a closed form."""
     posterior, provides = model.posterior, model.posterior_part.provides
     if POINT in provides:
