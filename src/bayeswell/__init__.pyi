@@ -14,7 +14,14 @@ from .errors import (
     SettingError,
     VerdictWarning,
 )
-from .estimators import ESTIMATORS, Flipout, LocalReparameterization, VariationalLaplace, WeightSampling
+from .estimators import (
+    ESTIMATORS,
+    Flipout,
+    LocalReparameterization,
+    ScoreSampling,
+    VariationalLaplace,
+    WeightSampling,
+)
 from .experiments.loggers import TensorBoardLogger
 from .gradients import Sharpness
 from .lifting import BayesianModule, Description, Saved, bayesian, save, save_adapter
@@ -135,6 +142,7 @@ __all__ = [
     "ScaleMixture",
     "ScaleWarning",
     "ScoreFunction",
+    "ScoreSampling",
     "SettingError",
     "Sharpness",
     "StudentT",
