@@ -1,5 +1,6 @@
 from . import datasets, diagnostics, metrics, plots, testing, training, types
 from .averaging import AVERAGING
+from .batches import MappedArrays
 from .divergences import DIVERGENCES, Analytic, MonteCarlo, PathDerivative, ScoreFunction
 from .errors import (
     BayeswellError,
@@ -118,6 +119,7 @@ __all__ = [
     "LocalReparameterization",
     "Loss",
     "LowRank",
+    "MappedArrays",
     "MatrixNormal",
     "MeanField",
     "Method",
