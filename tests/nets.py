@@ -32,6 +32,7 @@ ESTIMATOR_SETTINGS: dict[str, list[dict[str, Any]]] = {
     "weight_sampling": [{}, {"draws": 4, "antithetic": True}],
     "local_reparameterization": [{}, {"draws": 2}],
     "flipout": [{}, {"draws": 2}],
+    "score_function": [{}, {"draws": 3, "baseline": "leave_one_out"}],
     "variational_laplace": [
         {"curvature": "fisher_labels"},
         {"curvature": "fisher_reparameterised"},

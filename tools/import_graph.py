@@ -25,6 +25,7 @@ from pathlib import Path
 GROUND = 0
 LEVELS: Mapping[int, tuple[str, ...]] = {
     GROUND: (
+        "baselines",
         "composition",
         "eager",
         "elements",

@@ -40,6 +40,7 @@ _SAME_CODE = {
     "78cd4b8723a2": "1009ccc0db40",  # sgld: momentum, which is 0 in every named method
     "4f2fb0854768": "d2e8537726a6",  # the rate of the step just taken can be asked for
     "18a615c3552b": "5e282cead09d",  # ... and in fitted chains
+    "c33dfed0ee46": "bb1208b204bd",  # hwa: steps that draw from its low-rank covariance, which no named method asks for
 }
 """Checksums of files by those of the code before, which gave the same results: also measured again and equal."""
 

@@ -1,5 +1,6 @@
 from . import datasets, diagnostics, metrics, plots, testing, training, types
 from .averaging import AVERAGING
+from .batches import MappedArrays
 from .divergences import DIVERGENCES, Analytic, MonteCarlo, PathDerivative, ScoreFunction
 from .errors import (
     BayeswellError,
@@ -14,7 +15,14 @@ from .errors import (
     SettingError,
     VerdictWarning,
 )
-from .estimators import ESTIMATORS, Flipout, LocalReparameterization, VariationalLaplace, WeightSampling
+from .estimators import (
+    ESTIMATORS,
+    Flipout,
+    LocalReparameterization,
+    ScoreSampling,
+    VariationalLaplace,
+    WeightSampling,
+)
 from .experiments.loggers import TensorBoardLogger
 from .gradients import Sharpness
 from .lifting import BayesianModule, Description, Saved, bayesian, save, save_adapter
@@ -111,6 +119,7 @@ __all__ = [
     "LocalReparameterization",
     "Loss",
     "LowRank",
+    "MappedArrays",
     "MatrixNormal",
     "MeanField",
     "Method",
@@ -135,6 +144,7 @@ __all__ = [
     "ScaleMixture",
     "ScaleWarning",
     "ScoreFunction",
+    "ScoreSampling",
     "SettingError",
     "Sharpness",
     "StudentT",

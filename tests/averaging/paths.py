@@ -38,6 +38,10 @@ def put(model: bw.BayesianModule, mean: Tensor, std: Tensor | None = None) -> No
         model.posterior.mean.copy_(mean)
         if std is not None:
             model.posterior.log_std.copy_(std.log())
+            if "loading" in dict(model.posterior.named_parameters()):
+                model.posterior.loading.copy_(
+                    torch.linspace(-0.8, 0.5, model.posterior.loading.numel()).view(len(std), -1)
+                )
 
 
 def feed(collector: Collector, model: bw.BayesianModule, means: Tensor, stds: Tensor | None = None) -> None:
@@ -78,6 +82,10 @@ RESUMABLE = {
     "hwa": (HWA(start=0.2, cycle=2), "mean_field"),
     "hwa low rank": (HWA(start=0.2, cycle=1, covariance="low_rank", columns=4), "mean_field"),
     "hwa sample": (HWA(start=0.2, cycle=2, feedback="sample"), "mean_field"),
+    "hwa sample low rank": (
+        HWA(start=0.2, cycle=2, covariance="low_rank", feedback="sample"),
+        {"name": "low_rank", "rank": 3},
+    ),
     "bank": (Bank(burn_in=3, thinning=2), "delta"),
     "bank in a temporary file": (Bank(burn_in=3, thinning=2, memory_limit=0), "delta"),
 }

@@ -34,7 +34,6 @@ from nets import lift
         ("hwa", {"feedback": "loop"}, "hwa: feedback = 'loop'; allowed: none, restart, sample"),
         ("hwa", {"columns": 1}, "hwa: columns = 1; .* at least 2"),
         ("hwa", {"variance": "mean", "covariance": "low_rank"}, "low_rank.*variance = 'mean'"),
-        ("hwa", {"feedback": "sample", "covariance": "low_rank"}, "feedback = 'sample'.*low_rank"),
         ("bank", {"burn_in": -1}, "bank: burn_in = -1; it must be a whole number of steps, 0 or more"),
         ("bank", {"thinning": 0}, "bank: thinning = 0"),
         ("bank", {"max_draws": 0}, "bank: max_draws = 0"),
@@ -72,10 +71,26 @@ def test_plans_that_cannot_work_are_refused_before_training(part: Any, message: 
         (HWA(variance="mean"), "delta", "hwa.*posterior 'delta'.*'swa'"),
         (HWA(feedback="sample"), "k_tied", "hwa.feedback='sample'.*posterior 'k_tied'.*'mean_field'"),
         (HWA(feedback="sample"), "delta", "hwa.feedback='sample'.*posterior 'delta'"),
+        (HWA(feedback="sample"), "low_rank", "posterior 'low_rank'.*'mean_field' or covariance 'low_rank'"),
+        (
+            HWA(feedback="sample", covariance="low_rank"),
+            "mean_field",
+            "feedback='sample', covariance='low_rank'.*posterior 'mean_field' cannot hold; use posterior 'low_rank'",
+        ),
+        (
+            HWA(feedback="sample", covariance="low_rank", columns=5),
+            {"name": "low_rank", "rank": 3},
+            "posterior 'low_rank' holds 3 of at least 5 columns; use posterior 'low_rank' with rank = 5 or more",
+        ),
+        (
+            HWA(feedback="sample", covariance="low_rank"),
+            {"name": "low_rank", "rank": 1},
+            "posterior 'low_rank' holds 1 of at least 2 columns",
+        ),
         (Bank(), "mean_field", "'bank'.*posterior 'mean_field'.*'delta'"),
     ],
 )
-def test_parts_that_cannot_work_together_are_refused(part: Any, posterior: str, message: str) -> None:
+def test_parts_that_cannot_work_together_are_refused(part: Any, posterior: Any, message: str) -> None:
     model = lift(nn.Linear(4, 3), posterior)
     with pytest.raises(CompositionError, match=message):
         part.build(model, 400, 10)

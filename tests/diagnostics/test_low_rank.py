@@ -138,10 +138,18 @@ def test_the_elbo_of_linear_regression() -> None:
     assert abs(whole.negative_elbo + problem.elbo(mean, std) / 60) < 5 * whole.negative_elbo_error
     assert whole.kl == pytest.approx(problem.kl_to_prior(mean, np.diag(std**2)), rel=1e-9)
     assert (whole.rank, whole.score_name, table.examples) == (None, "rmse", 60)
+    assert whole.brier is whole.ece is None
     # A single row of weights has rank 1 already.
     assert table.rows[1].negative_elbo == pytest.approx(whole.negative_elbo, rel=1e-9)
     residual = (problem.tensors()[1] - model.layout.flatten(model.centre()).detach() @ problem.tensors()[0].T).numpy()
     assert whole.score == pytest.approx(math.sqrt(np.mean(residual**2)), rel=0.05)
+
+
+def ece_by_hand(probabilities: np.ndarray, labels: np.ndarray) -> float:
+    """15 bins of equal width, as TensorFlow Probability has them: sum over bins of |hits - confidence| / n."""
+    confidence, hits = probabilities.max(-1), probabilities.argmax(-1) == labels
+    bins = np.minimum((confidence * 15).astype(int), 14)
+    return float(sum(abs((hits[bins == b] - confidence[bins == b]).sum()) for b in range(15)) / len(labels))
 
 
 def test_the_table_is_that_of_the_truncated_models() -> None:
@@ -162,6 +170,9 @@ def test_the_table_is_that_of_the_truncated_models() -> None:
         assert row.nll <= row.expected_nll
         accuracy = float((found.argmax(-1) == data[1]).double().mean())
         assert row.score == accuracy
+        truth = torch.eye(4, dtype=torch.float64)[data[1]]
+        assert row.brier == pytest.approx(float((found - truth).square().sum(-1).mean()), rel=1e-9)
+        assert row.ece == pytest.approx(ece_by_hand(found.numpy(), data[1].numpy()), rel=1e-9)
         # k-tied's errors: over test examples (n - 1 here).
         assert row.score_error == pytest.approx(math.sqrt(accuracy * (1 - accuracy) / 49), rel=1e-9)
     json.dumps(table.as_json(), allow_nan=False)

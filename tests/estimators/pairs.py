@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import bayeswell as bw
 from nets import (
     ESTIMATOR_CHOICES,
     ESTIMATOR_DEFAULTS,
@@ -27,12 +28,16 @@ LAWS = {
     "flipout": PER_EXAMPLE,
     "local_reparameterization": MARGINAL,
     "variational_laplace": NO_NOISE,
+    "score_function": JOINT,
 }
 """The law of one stochastic pass. An estimator without an entry is held to UNSTATED."""
 
 PAIRS = list(pairs(POSTERIOR_CHOICES, ESTIMATOR_DEFAULTS))
 
 DETAILED_PAIRS = list(pairs(POSTERIOR_CHOICES, ESTIMATOR_CHOICES))
+
+DIFFERENTIATED_PAIRS = [pair for pair in DETAILED_PAIRS if bw.ESTIMATORS.resolve(pair[1]).differentiates_weights]
+"""Those whose gradient is the derivative of their value at the same noise."""
 
 
 def ids(pair_list: list[tuple[Choice, Choice]]) -> list[str]:
@@ -42,5 +47,9 @@ def ids(pair_list: list[tuple[Choice, Choice]]) -> list[str]:
 each_pair = pytest.mark.parametrize(("posterior", "estimator"), PAIRS, ids=ids(PAIRS))
 
 each_detailed_pair = pytest.mark.parametrize(("posterior", "estimator"), DETAILED_PAIRS, ids=ids(DETAILED_PAIRS))
+
+each_differentiated_pair = pytest.mark.parametrize(
+    ("posterior", "estimator"), DIFFERENTIATED_PAIRS, ids=ids(DIFFERENTIATED_PAIRS)
+)
 
 each_layer = pytest.mark.parametrize("kind", LAYERS)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import bayeswell as bw
 from bayeswell.types import Step
-from estimators.pairs import DETAILED_PAIRS, each_detailed_pair, each_layer, ids
+from estimators.pairs import DETAILED_PAIRS, each_detailed_pair, each_differentiated_pair, each_layer, ids
 from nets import (
     LAYERS,
     Choice,
@@ -139,7 +139,7 @@ def divergences_for(posterior: Choice, estimator: Choice) -> list[str]:
 
 
 @each_layer
-@each_detailed_pair
+@each_differentiated_pair
 def test_gradients_on_every_layer(kind: str, posterior: Choice, estimator: Choice) -> None:
     """A random direction through all parameters together; single coordinates follow on a smaller network."""
     torch.manual_seed(22)
@@ -150,7 +150,7 @@ def test_gradients_on_every_layer(kind: str, posterior: Choice, estimator: Choic
     check_directions(total, list(model.parameters()))
 
 
-@each_detailed_pair
+@each_differentiated_pair
 def test_gradients_coordinate_by_coordinate(posterior: Choice, estimator: Choice) -> None:
     torch.manual_seed(23)
     net = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2))
@@ -171,7 +171,7 @@ def test_gradients_coordinate_by_coordinate(posterior: Choice, estimator: Choice
 
 
 @pytest.mark.parametrize("noise", ["known", "learned", "per_input"])
-@each_detailed_pair
+@each_differentiated_pair
 def test_gradients_with_gaussian_targets(posterior: Choice, estimator: Choice, noise: str) -> None:
     """The noise std of the likelihood is among the parameters."""
     torch.manual_seed(24)

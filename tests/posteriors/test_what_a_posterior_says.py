@@ -14,7 +14,7 @@ from bayeswell.errors import SettingError
 from bayeswell.posteriors import Empirical, EmpiricalPosterior
 from bayeswell.tree import Layout
 from bayeswell.types import BANK, LOG_STD, Posterior
-from nets import POSTERIOR_CHOICES, Choice, label
+from nets import POSTERIOR_CHOICES, Choice, covariance_of, label
 
 SOURCE = Path(bw.__file__).parent
 
@@ -62,6 +62,26 @@ def test_stds_are_set_or_refused(choice: Choice) -> None:
         with pytest.raises(SettingError, match="mean_field"):
             posterior.set_stds(stds)
         assert all(map(torch.equal, posterior.parameters(), before))
+
+
+@each_posterior
+def test_covariances_are_set_or_refused(choice: Choice) -> None:
+    """Where q holds columns it takes as many or fewer, and its covariance becomes the given one."""
+    layout, posterior = _built(choice)
+    generator = torch.Generator().manual_seed(3)
+    variances = torch.rand(layout.size, generator=generator) + 0.01
+    before = [parameter.detach().clone() for parameter in posterior.parameters()]
+    held = posterior.settable_columns
+    assert (held > 0) == (choice["name"] == "low_rank")
+    for columns in range(1, held + 1):
+        factor = torch.randn(layout.size, columns, generator=generator)
+        posterior.set_covariance(variances, factor)
+        torch.testing.assert_close(covariance_of(posterior), variances.diag() + factor @ factor.T)
+        torch.testing.assert_close(posterior.mean_vector(), before[0])
+    kept = [parameter.detach().clone() for parameter in posterior.parameters()]
+    with pytest.raises(SettingError, match="low_rank"):
+        posterior.set_covariance(variances, torch.zeros(layout.size, held + 1))
+    assert all(map(torch.equal, posterior.parameters(), kept))
 
 
 @each_posterior

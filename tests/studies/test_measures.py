@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
+import bayeswell as bw
 from bayeswell.datasets import load_inputs
 from bayeswell.diagnostics import sharpness, truncated
 from bayeswell.errors import BayeswellWarning, SettingError
 from bayeswell.experiments import load_model, load_problem
 from bayeswell.experiments.inspection.posterior import some_training_examples
+from bayeswell.metrics import brier, ece, nll, tfp_brier
 from bayeswell.predictive import nll_of_draws
 from bayeswell.studies import Line, read_results, read_study, run_study
+from bayeswell.studies.measures import measured
 
 STUDY = """
 title = "Measured"
@@ -64,6 +67,11 @@ def test_ranks_and_sharpness_are_those_of_the_model_in_the_folder(lines: tuple[P
     scores = found["vi"].scores
     assert scores["rank1.minus_elbo"] == pytest.approx(float(losses.double().mean()) + kl, rel=1e-5)
     assert scores["whole.minus_elbo"] != pytest.approx(scores["rank1.minus_elbo"], rel=1e-3)
+    probabilities = bw.predict(cut, data.test[0], predictor.likelihood, draws=7, seed=0).probabilities
+    assert scores["rank1.brier"] == pytest.approx(brier(probabilities, data.test[1]).value, rel=1e-5)
+    assert scores["rank1.brier"] - 1 == pytest.approx(tfp_brier(probabilities, data.test[1]).value, rel=1e-5)
+    assert scores["rank1.ece"] == pytest.approx(ece(probabilities, data.test[1], bins=15).value, rel=1e-5)
+    assert {"whole.brier", "whole.ece", "rank2.brier", "rank2.ece"} <= scores.keys()
     by_hand = sharpness(
         predictor.model, predictor.likelihood, some_training_examples(data, 500), rho=0.1, draws=3, steps=10
     )
@@ -107,6 +115,20 @@ def test_a_point_has_no_ranks_and_gradients_have_their_curve(lines: tuple[Path, 
     assert found["vi"].scores["snr.stds.last"] == last["second_moment_mean"]
 
 
+def test_ranks_of_some_test_examples_are_those_of_the_first(
+    lines: tuple[Path, dict[str, Line]],
+) -> None:
+    folder, _ = lines
+    cell = read_study(folder / "study.toml").scale("cpu").cells[0]
+    (place,) = (folder / "runs" / "study" / "cpu").glob("vi-*")
+    scores, _ = measured({"ranks": {"of": [2], "examples": 100}}, cell.experiment, place)
+    predictor, data = load_model(place), load_problem(cell.experiment, with_ood=False).data
+    first = truncated(predictor.model, 2), data.test[0][:100]
+    probabilities = bw.predict(*first, predictor.likelihood, draws=7, seed=0).probabilities
+    assert scores["rank2.nll"] == pytest.approx(nll(probabilities, data.test[1][:100]).value, rel=1e-5)
+    assert {name.split(".")[0] for name in scores} == {"whole", "rank2"}
+
+
 def test_what_was_measured_before_is_measured_again_without_training(
     lines: tuple[Path, dict[str, Line]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,7 +149,9 @@ def test_what_was_measured_before_is_measured_again_without_training(
 @pytest.mark.parametrize(
     ("line", "word"),
     [
-        ("rank = [1]", "rank"), ("ranks = [0]", "at least 1"), ("sharpness = -1", "above 0"),
+        ("rank = [1]", "rank"), ("ranks = [0]", "at least 1"), ("ranks = {examples = 5}", "at least 1"),
+        ("ranks = {of = [1], examples = 0}", "examples = 0; how many"), ("ranks = {of = [1], draws = 3}", "a table of"),
+        ("sharpness = -1", "above 0"),
         ('corruptions = ["fogg"]', "study.toml: measure: .*fog"), ("spectra = 3", "true or false"),
         ("corruptions = true", "names or families"), ("corruptions = [3]", "names or families"),
     ],

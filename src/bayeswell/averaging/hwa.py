@@ -59,7 +59,9 @@ class HWA(CollectorPart):
       second for ``"swag"``, whose variance starts at zero) the posterior's stds are set to Sigma_H after *every* step,
       so their own update is overwritten, as in the paper, where it is computed and not used. W is then that of
       the first snapshot, the last learned one: averaging stds that were set from the average would count B over and
-      over. It needs posterior ``mean_field`` and the diagonal covariance.
+      over. The posterior must be able to hold Sigma_H: ``mean_field`` for the diagonal covariance, ``low_rank`` with a
+      rank of at least ``columns`` (None: at most that rank) for eq. (5), of which draws come from the second snapshot
+      on: mean m, covariance diag(W + B / 2) + D D' / (2 (k - 1)).
 
     ``start`` and ``cycle`` as in ``swa``. The paper's n = k/c would give the weights before ``start`` a vote; here n is
     an explicit counter. On a delta posterior W is 0, and ``"mixture"`` is ``"swag"``. On a joint posterior W holds
@@ -98,11 +100,6 @@ class HWA(CollectorPart):
                 "hwa: covariance = 'low_rank' is made of the spread between snapshots, which variance = 'mean' leaves "
                 "out; use variance 'mixture' or 'swag', or covariance 'diagonal'"
             )
-        if self.covariance == "low_rank" and self.feedback == "sample":
-            raise SettingError(
-                "hwa: feedback = 'sample' sets stds, which cannot hold covariance = 'low_rank'; use covariance "
-                "'diagonal', or feedback 'none' or 'restart'"
-            )
 
     def build(self, model: BayesianModel, total_steps: int, batches: int) -> Collector:
         """The collector's state for one run."""
@@ -116,7 +113,10 @@ class HWA(CollectorPart):
         moments, within = Moments(model), Within(like, first_only=self.feedback == "sample")
         columns = None
         if joint:
-            columns = Columns(moments, like, chosen_rank(self.name, "columns", self.columns, timetable))
+            rank = chosen_rank(self.name, "columns", self.columns, timetable)
+            if self.feedback == "sample" and self.columns is None:
+                rank = min(rank, model.posterior.settable_columns)
+            columns = Columns(moments, like, rank)
 
         def variance() -> Tensor:
             between = scale * moments.variance
@@ -132,8 +132,13 @@ class HWA(CollectorPart):
                 model.posterior.mean_vector().copy_(moments.mean)
 
         def sample(model: BayesianModel, snapshots: int, due: bool) -> None:
-            if snapshots >= least:
-                model.posterior.set_stds(variance().clamp_min(MIN_VARIANCE).sqrt())
+            if snapshots < least:
+                return
+            spread = variance().clamp_min(MIN_VARIANCE)
+            if columns is not None:
+                model.posterior.set_covariance(spread, columns.factor(scale))
+            else:
+                model.posterior.set_stds(spread.sqrt())
 
         feedbacks: dict[str, Feedback | None] = {"none": None, "restart": restart, "sample": sample}
         # Variances first: if they cannot be used, nothing has been changed yet.
@@ -152,14 +157,28 @@ class HWA(CollectorPart):
                 f"hwa(variance='mean') averages stds, which posterior '{name}' does not have; use averaging 'swa', or "
                 "posterior 'mean_field'"
             )
-        if self.feedback == "sample" and not posterior.can_set_stds:
-            raise CompositionError(
-                f"hwa(feedback='sample') sets the std of each weight, which posterior '{name}' does not let it; use "
-                "posterior 'mean_field', or feedback 'none' or 'restart'"
-            )
+        if self.feedback == "sample":
+            self._check_sampling(posterior, name)
         if self.feedback == "restart" and not isinstance(posterior.mean_vector(), nn.Parameter):
             raise CompositionError(
                 f"hwa(feedback='restart') sets the means, which posterior '{name}' does not let it; use feedback 'none'"
+            )
+
+    def _check_sampling(self, posterior: Posterior, name: str) -> None:
+        """Whether the posterior can hold the covariance that steps are to see."""
+        if self.covariance == "diagonal" and not posterior.can_set_stds:
+            other = "posterior 'mean_field'" + (" or covariance 'low_rank'" if posterior.settable_columns > 1 else "")
+            raise CompositionError(
+                f"hwa(feedback='sample') sets the std of each weight, which posterior '{name}' does not let it; use "
+                f"{other}, or feedback 'none' or 'restart'"
+            )
+        held, wanted = posterior.settable_columns, self.columns or 2
+        if self.covariance == "low_rank" and held < wanted:
+            lacks = f"holds {held} of at least {wanted} columns" if held else "cannot hold"
+            raise CompositionError(
+                f"hwa(feedback='sample', covariance='low_rank') sets a low-rank covariance, which posterior '{name}' "
+                f"{lacks}; use posterior 'low_rank' with rank = {wanted} or more, covariance 'diagonal' with posterior "
+                "'mean_field', or feedback 'none' or 'restart'"
             )
 
 

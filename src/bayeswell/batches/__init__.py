@@ -2,13 +2,26 @@
 
 from .columns import Columns, is_columns, keywords_of
 from .example_stream import ExampleStream, sample_sha256
-from .sources import Collated, Parts, examples_in, is_source, parts_of, read_all, read_examples, require_source
+from .mapped import MappedArrays
+from .sources import (
+    USUAL_SIZE,
+    Collated,
+    Parts,
+    examples_in,
+    is_source,
+    parts_of,
+    read_all,
+    read_examples,
+    require_source,
+)
 from .tasks import Task, read_tasks
 
 __all__ = [
+    "USUAL_SIZE",
     "Collated",
     "Columns",
     "ExampleStream",
+    "MappedArrays",
     "Parts",
     "Task",
     "examples_in",

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import CompositionError, SettingError, require_between, require_count
 from ..lifting import BayesianModule
-from ..metrics import accuracy, estimate_mean, gaussian_nll, nll, rmse
+from ..metrics import accuracy, brier, ece, estimate_mean, gaussian_nll, nll, rmse
 from ..posteriors import MeanField, MeanFieldPosterior
 from ..predictive import ClassPrediction, nll_of_draws, predict
 from ..predictive.inputs import as_targets
@@ -67,7 +67,8 @@ class TruncationRow(Record):
     ``negative_elbo`` = ``expected_nll`` + ``kl`` / N in nats per datum; ``nll`` and ``score`` ("accuracy" or "rmse", in
     ``score_name``) are those of the averaged prediction. Errors are standard errors over the test examples, but for
     ``negative_elbo_error``, which is over draws; None of a single one. ``std_error`` is |A - A_k| / |A| over all stds,
-    as they are used.
+    as they are used. Of class labels also ``brier`` (0 to 2; k-tied's table 3 prints it less 1, as ``tfp_brier``) and
+    ``ece`` in 15 bins of equal width, of the averaged prediction too; else None.
     """
 
     rank: int | None
@@ -81,6 +82,8 @@ class TruncationRow(Record):
     score: float
     score_error: float | None
     std_error: float
+    brier: float | None = None
+    ece: float | None = None
 
 
 @dataclass(frozen=True)
@@ -131,13 +134,16 @@ def _measure(
     with torch.no_grad():
         kl = float(model.posterior.sample_and_kl(None, model.prior)[1])
     expected = estimate_mean(losses)
+    squares = gaps = None
     if isinstance(found, ClassPrediction):
-        name, score, loss = "accuracy", accuracy(found.probabilities, targets), nll(found.probabilities, targets)
+        given = found.probabilities, targets
+        name, score, loss = "accuracy", accuracy(*given), nll(*given)
+        squares, gaps = brier(*given).value, ece(*given).value
     else:
         mean, variance = found.mean.cpu().double(), found.variance.cpu().double()
         truth = targets.double().reshape(mean.shape)
         name, score, loss = "rmse", rmse(mean, truth), gaussian_nll(mean, variance, truth)
     return TruncationRow(
         rank, expected + kl / dataset_size, expected.error, expected.value, kl, loss.value, loss.error, name,
-        score.value, score.error, std_error,
+        score.value, score.error, std_error, squares, gaps,
     )  # fmt: skip

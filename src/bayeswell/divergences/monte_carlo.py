@@ -8,6 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 from torch.func import functional_call
 
+from ..baselines import NONE, check_baseline, deviations
 from ..types import LOG_PROB, WEIGHT_SAMPLE, Posterior, Prior
 
 
@@ -61,20 +62,27 @@ class ScoreFunction:
     """The Monte Carlo KL with the score-function gradient (log q - log p) d/dtheta log q(w): for the record.
 
     Nothing of the KL flows through the draw, so the variance is high; it is here to be compared with. Of the thesis'
-    eq. (2.2.2), which has the likelihood under the score too, it is the KL's part: the NLL keeps its reparameterised
-    gradient, as estimators are another axis.
+    eq. (2.2.2), which has the likelihood under the score too, it is the KL's part; with estimator ``score_function``,
+    which is the NLL's, it is the whole. ``baseline`` ``"leave_one_out"`` subtracts the mean of the step's other draws
+    from log q - log p: the same expectation, less noise; it needs an estimator with two draws or more.
     """
 
+    baseline: str = NONE
+
     name: ClassVar[str] = "score_function"
-    paper: ClassVar[str] = "Williams 1992; Book 2020, eq. (2.2.2), of the KL alone"
+    paper: ClassVar[str] = "Williams 1992; Book 2020, eq. (2.2.2)"
     needs: ClassVar[frozenset[str]] = frozenset({WEIGHT_SAMPLE, LOG_PROB})
+
+    def __post_init__(self) -> None:
+        check_baseline("divergence score_function", self.baseline)
 
     def __call__(self, posterior: Posterior, prior: Prior, noise: Tensor | None) -> tuple[Tensor | None, Tensor]:
         """Draws and the estimate; the value is the Monte Carlo KL, the gradient the score function's."""
         weights = _draw(posterior, noise)
+        check_baseline("divergence score_function", self.baseline, len(weights))
         fixed = weights.detach()
         log_q = posterior(fixed)
         value = (log_q - prior.log_prob(fixed)).detach()
         # value + (surrogate - its own value): only the surrogate's gradient remains.
-        surrogate = value * (log_q - log_q.detach())
+        surrogate = deviations(value, self.baseline) * (log_q - log_q.detach())
         return weights, (value + surrogate).mean()

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..errors import CompositionError, SettingError, nearest, require_between
 from ..layers import kept_statistics
 from ..random import replayable
-from ..types import FACTORISED, BayesianModel, Objective, Posterior, Step, Terms
+from ..types import FACTORISED, BayesianModel, Estimator, Objective, Posterior, Step, Terms
 from .by_pass import ShiftedPasses
 from .shifted import ShiftedModel
 
@@ -55,11 +55,21 @@ class Sharpness:
             raise SettingError(f"sharpness: norm = '{self.norm}'; {nearest(str(self.norm), _NORMS)}")
 
     def check(self, model: BayesianModel) -> None:
-        """Refuse a posterior that the geometry cannot work with."""
+        """Refuse a posterior that the geometry cannot work with, and an estimator without a gradient in the weights."""
+        self.check_estimator(model.estimator)
         if self.geometry == "mean_over_std" and FACTORISED not in model.posterior_part.provides:
             raise CompositionError(
                 f"sharpness with geometry 'mean_over_std' needs independent Gaussian weights, which posterior "
                 f"'{model.posterior_part.name}' does not have; use geometry 'identity'"
+            )
+
+    def check_estimator(self, estimator: Estimator) -> None:
+        """The worst neighbour is found along the gradient in the weights."""
+        # An object from outside need not say so.
+        if self.rho > 0 and not getattr(estimator, "differentiates_weights", True):
+            raise CompositionError(
+                f"sharpness follows the gradient of the NLL in the weights, which estimator '{estimator.name}' never "
+                "takes; use estimator 'weight_sampling', or no sharpness"
             )
 
     def wrap(self, objective: Objective) -> SharpObjective:

@@ -130,6 +130,8 @@ def resolve(method: Method) -> ResolvedMethod:
     check_estimator(resolved.posterior, resolved.estimator)
     if resolved.divergence is not None:
         check_divergence_needs(resolved.posterior, resolved.estimator, resolved.divergence)
+    if resolved.sharpness is not None:
+        resolved.sharpness.check_estimator(resolved.estimator)
     _check_stepper(resolved)
     _check_end(resolved)
     return resolved
@@ -195,6 +197,11 @@ def _check_stepper(method: ResolvedMethod) -> None:
         raise CompositionError(
             f"optimizer '{stepper.name}' reads the curvature off drawn weights, which estimator "
             f"'{method.estimator.name}' does not share with it; use estimator 'weight_sampling'"
+        )
+    if not method.estimator.differentiates_weights:
+        raise CompositionError(
+            f"optimizer '{stepper.name}' reads the curvature off the gradient in the weights, which estimator "
+            f"'{method.estimator.name}' never takes; use estimator 'weight_sampling'"
         )
 
 

@@ -38,6 +38,7 @@ class LowRankPosterior(Posterior):
         super().__init__()
         self.layout, self.rank = layout, rank
         self.noise_size = layout.size + rank
+        self.settable_columns = rank
         self.mean = nn.Parameter(means.detach().clone())
         self.log_std = nn.Parameter(stds.log())
         unit = 1 / math.sqrt(layout.size)
@@ -54,6 +55,19 @@ class LowRankPosterior(Posterior):
     def set_factor(self, factor: Tensor) -> None:
         """Put F at the given numbers; the diagonal part stays."""
         self.loading.copy_(factor.to(self.loading) / self.log_std.exp()[:, None])
+
+    @torch.no_grad()
+    def set_covariance(self, variances: Tensor, factor: Tensor) -> None:
+        """log_std and F from the given numbers; where they are fewer than ``rank``, the other columns become zero."""
+        columns = factor.shape[1]
+        if columns > self.rank:
+            raise SettingError(
+                f"low_rank: a covariance of {columns} columns cannot be held by rank = {self.rank}; use posterior "
+                f"low_rank with rank = {columns}"
+            )
+        std = variances.sqrt().to(self.log_std)
+        self.log_std.copy_(std.clamp_min(torch.finfo(std.dtype).tiny).log())
+        self.set_factor(nn.functional.pad(factor, (0, self.rank - columns)))
 
     @torch.no_grad()
     def scale_stds(self, factor: float) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..batches import Collated, Columns, is_source, read_all
+from ..batches import USUAL_SIZE, Collated, Columns, MappedArrays, is_source, read_all
 from ..errors import DataError
 from ..finite import first_not_finite
 from ..modes import evaluation_mode
@@ -44,17 +44,21 @@ def home_of(model: Drawable) -> Home:
 
 @dataclass(frozen=True)
 class Batch:
-    """The inputs of examples ``start`` to ``stop``."""
+    """The inputs of examples ``start`` to ``stop``: ``read`` gives them, from memory or from a file."""
 
     start: int
     stop: int
-    inputs: Inputs
+    read: Callable[[], Inputs]
+
+    @property
+    def inputs(self) -> Inputs:
+        """As they are; those of a file are held by who asked for them."""
+        return self.read()
 
     def on(self, device: torch.device) -> Inputs:
         """The inputs on a device; a copy only while the batch is in use."""
-        if isinstance(self.inputs, Tensor) and self.inputs.device == device:
-            return self.inputs
-        return _on(self.inputs, device)
+        inputs = self.read()
+        return inputs if isinstance(inputs, Tensor) and inputs.device == device else _on(inputs, device)
 
 
 def with_targets(model: Drawable, inputs: Inputs, targets: Any = None) -> tuple[Inputs, Any]:
@@ -74,6 +78,8 @@ def with_targets(model: Drawable, inputs: Inputs, targets: Any = None) -> tuple[
     if isinstance(inputs, Mapping):
         columns.require_target(list(inputs))
         return columns.split(inputs)
+    if isinstance(inputs, MappedArrays) and (mapped := inputs.targets()) is not None:
+        return inputs, mapped
     parts = read_all(inputs, columns)
     if parts.targets is None:
         raise DataError(f"the batches of the {type(inputs).__name__} have no targets: they must be (inputs, targets)")
@@ -84,8 +90,11 @@ def cut_into_batches(inputs: Inputs, batch_size: int | None, home: Home, model: 
     """Batches that are views of the inputs, after refusing empty, unequal or non-finite ones.
 
     A loader or data set is read, in its order, and its targets are left out; batches that are each padded to a length
-    of their own stay as they are. Whole numbers become real ones where the model takes them only so.
+    of their own stay as they are. Whole numbers become real ones where the model takes them only so. Mapped files are
+    not held: each batch is read when its turn comes.
     """
+    if isinstance(inputs, MappedArrays):
+        return _cut_mapped(inputs, batch_size or USUAL_SIZE, home, model)
     if is_source(inputs):
         inputs = read_all(inputs, Columns(model), batch_size, ordered=True).inputs
     elif isinstance(inputs, Mapping) and model is not None:
@@ -96,7 +105,7 @@ def cut_into_batches(inputs: Inputs, batch_size: int | None, home: Home, model: 
     for piece in inputs.pieces:
         start = batches[-1].stop if batches else 0
         own = _cut_one(piece, batch_size, home, model, start)
-        batches += [Batch(start + batch.start, start + batch.stop, batch.inputs) for batch in own]
+        batches += [Batch(start + batch.start, start + batch.stop, batch.read) for batch in own]
     return batches
 
 
@@ -122,6 +131,22 @@ def _cut_one(inputs: Inputs, batch_size: int | None, home: Home, model: Drawable
         tensors = _as_taken(model, tensors, home)
     step = size if batch_size is None else batch_size
     return [_cut(tensors, start, min(start + step, size)) for start in range(0, size, step)]
+
+
+def _cut_mapped(file: MappedArrays, size: int, home: Home, model: Drawable | None) -> list[Batch]:
+    """Every number is looked at once, a batch at a time; what the model makes of whole numbers, the first one tells."""
+    bounds = [(start, min(start + size, len(file))) for start in range(0, len(file), size)]
+    for start, stop in bounds:
+        _require_finite("inputs", file.rows(start, stop), start)
+    first = _as_tensor("inputs", file.rows(*bounds[0]), home)
+    if model is not None and whole_places(first):
+        first = _as_taken(model, first, home)
+    dtype = first.dtype
+
+    def reading(start: int, stop: int) -> Batch:
+        return Batch(start, stop, lambda: file.rows(start, stop).to(dtype))
+
+    return [reading(start, stop) for start, stop in bounds]
 
 
 def _as_taken(model: Drawable, tensors: Inputs, home: Home) -> Inputs:
@@ -165,7 +190,8 @@ def as_targets(targets: Any, examples: int) -> Tensor:
 
 
 def _cut(tensors: Inputs, start: int, stop: int) -> Batch:
-    return Batch(start, stop, map_tensors(tensors, lambda _, tensor: tensor[start:stop]))
+    held = map_tensors(tensors, lambda _, tensor: tensor[start:stop])
+    return Batch(start, stop, lambda: held)
 
 
 def _as_tensor(name: str, value: Tensor | np.ndarray[Any, Any], home: Home) -> Tensor:

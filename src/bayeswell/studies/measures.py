@@ -1,8 +1,10 @@
 """What a study may ask of every finished run beyond its scores, and under which names they become scores.
 
     [measure]
-    ranks = [1, 2, 3]                  # stds cut to rank k after training: rank1.minus_elbo, rank1.nll, rank1.accuracy;
-                                       # `whole.` the posterior as it is, with the same draws
+    ranks = [1, 2, 3]                  # stds cut to rank k after training: rank1.minus_elbo, rank1.nll, rank1.accuracy,
+                                       # rank1.brier, rank1.ece (or rank1.rmse), rank1.std_error; `whole.` the posterior
+                                       # as it is, with the same draws. {of = [1, 2, 3], examples = 2000}: on the first
+                                       # 2,000 test examples
     spectra = true                     # spectra.stds.1: share of the first singular value, mean over weight matrices;
                                        # .2: of the first two; spectra.means, .centred_stds, .centred_log_stds;
                                        # start.stds: before training
@@ -28,6 +30,7 @@ from ..experiments.inspection.posterior import EXAMPLES, model_before_training, 
 from ..experiments.run_records import RECORDS
 from ..experiments.scores import BATCH
 from ..lifting import BayesianModule
+from ..nested import taken
 from ..persistence import read_document
 from ..types import FACTORISED
 
@@ -45,9 +48,7 @@ def read_measures(file: str, table: Mapping[str, Any]) -> dict[str, Any]:
         if name not in _KINDS:
             raise SettingError(f"{file}: measure: nothing is called '{name}'; {nearest(name, _KINDS)}")
     wanted = {name: value for name, value in table.items() if value is not False}
-    ranks = wanted.get("ranks", [1])
-    if not isinstance(ranks, list) or not ranks or not all(type(rank) is int and rank > 0 for rank in ranks):
-        raise SettingError(f"{file}: measure: ranks = {ranks!r:.60}; a list of whole numbers of at least 1")
+    _check_ranks(file, wanted.get("ranks", [1]))
     radius = wanted.get("sharpness", 1.0)
     if isinstance(radius, bool) or not isinstance(radius, int | float) or not radius > 0:
         raise SettingError(f"{file}: measure: sharpness = {radius!r:.60}; a radius above 0")
@@ -63,6 +64,22 @@ def read_measures(file: str, table: Mapping[str, Any]) -> dict[str, Any]:
     except SettingError as error:
         raise SettingError(f"{file}: measure: {error}") from error
     return wanted
+
+
+def _check_ranks(file: str, wanted: Any) -> None:
+    ranks, examples = _ranks_and_examples(wanted)
+    if not isinstance(ranks, list) or not ranks or not all(type(rank) is int and rank > 0 for rank in ranks):
+        raise SettingError(f"{file}: measure: ranks = {wanted!r:.60}; a list of whole numbers of at least 1")
+    if isinstance(wanted, Mapping) and not wanted.keys() <= {"of", "examples"}:
+        raise SettingError(f"{file}: measure: ranks = {wanted!r:.60}; a list, or a table of 'of' and 'examples'")
+    if examples is not None and (type(examples) is not int or examples < 1):
+        raise SettingError(
+            f"{file}: measure: ranks: examples = {examples!r:.60}; how many test examples, a whole number of at least 1"
+        )
+
+
+def _ranks_and_examples(wanted: Any) -> tuple[Any, Any]:
+    return (wanted.get("of"), wanted.get("examples")) if isinstance(wanted, Mapping) else (wanted, None)
 
 
 def measured(measures: Mapping[str, Any], experiment: Experiment, place: Path) -> tuple[Scores, Curves]:
@@ -93,16 +110,20 @@ class _Seen:
         return self.predictor.model
 
 
-def _ranks(seen: _Seen, ranks: list[int]) -> tuple[Scores, Curves]:
+def _ranks(seen: _Seen, wanted: Any) -> tuple[Scores, Curves]:
     if FACTORISED not in seen.model.posterior_part.provides or not _has_stds(seen.model):
         return {}, {}
+    ranks, examples = _ranks_and_examples(wanted)
+    inputs, targets = seen.data.test
+    test = (inputs, targets) if examples is None else (taken(inputs, slice(examples)), targets[:examples])
     table = truncation_table(
-        seen.model, seen.predictor.likelihood, seen.data.test, len(seen.data.train[1]),
+        seen.model, seen.predictor.likelihood, test, len(seen.data.train[1]),
         ranks=ranks, draws=seen.draws, batch_size=BATCH,
     )  # fmt: skip
     scores: Scores = {}
     for row in table.rows:
         found = {"minus_elbo": row.negative_elbo, "nll": row.nll, row.score_name: row.score, "std_error": row.std_error}
+        found |= {name: value for name, value in (("brier", row.brier), ("ece", row.ece)) if value is not None}
         before = "whole" if row.rank is None else f"rank{row.rank}"
         scores |= {f"{before}.{name}": float(value) for name, value in found.items()}
     return scores, {}

@@ -111,6 +111,11 @@ class Estimator(Protocol):
         return False
 
     @property
+    def differentiates_weights(self) -> bool:
+        """Whether the gradient of ``expected_nll`` goes through the weights that the network is run at."""
+        return True
+
+    @property
     def draws_one_vector(self) -> bool:
         """Whether ``noise`` is one row of standard normal numbers, and the weights are read by ``unflatten`` alone."""
         return False

@@ -83,7 +83,7 @@ class Posterior(nn.Module):
 
     A bank of networks has ``members`` > 0 of them (``member``). ``extra_names`` are the network's other parameters and
     buffers that come with each draw. ``can_set_stds`` and ``can_scale_stds`` say whether ``set_stds`` and
-    ``scale_stds`` are more than a refusal.
+    ``scale_stds`` are more than a refusal, ``settable_columns`` the same of ``set_covariance``.
     """
 
     layout: Layout
@@ -93,6 +93,8 @@ class Posterior(nn.Module):
     extra_names: tuple[str, ...] = ()
     can_set_stds: bool = False
     can_scale_stds: bool = False
+    settable_columns: int = 0
+    """How many columns F of ``set_covariance`` may have; 0: q cannot hold any."""
     takes_keys: bool = False
     """Whether ``sample_and_kl`` takes noise that is known by its key (``random.KeyedNoise``), to need less memory."""
     keys_from: int | None = None
@@ -186,6 +188,15 @@ class Posterior(nn.Module):
         """Give each weight this standard deviation (P,); refused where stds are made of something else."""
         raise SettingError(
             f"{type(self).__name__} has no std for each weight that could be set; use posterior 'mean_field'"
+        )
+
+    def set_covariance(self, variances: Tensor, factor: Tensor) -> None:
+        """Make Cov[w] = diag(variances) + F F' of (P,) variances above 0 and (P, k) columns; the mean stays.
+
+        Refused where q has no such covariance, or fewer columns (``settable_columns``).
+        """
+        raise SettingError(
+            f"{type(self).__name__} has no low-rank covariance that could be set; use posterior 'low_rank'"
         )
 
     def scale_stds(self, factor: float) -> None:
