@@ -32,8 +32,20 @@ def test_the_bound_is_the_expected_nll_of_the_test_set_and_a_training_examples_s
     # What settings are chosen by is the final model on the examples that were held out.
     assert data.validation is not None
     held_out = scores_of(predictor, replace(data, test=data.validation), None, draws=5)
-    assert record["validation"] == held_out["test"]["values"]
+    values = held_out["test"]["values"]
+    assert {name: record["validation"][name] for name in values} == values
+    there = held_out["expected_nll"]
+    assert record["validation"]["minus_elbo"] == pytest.approx(there + per_example, rel=1e-6)
+    assert record["validation"]["minus_elbo_tempered"] == pytest.approx(there + 0.3 * per_example, rel=1e-6)
     assert record["validation"]["nll"] != record["test"]["values"]["nll"]
+
+
+def test_a_model_that_predicts_at_its_mean_has_the_bound_of_its_draws(tmp_path: Path, small: Experiment) -> None:
+    method = {"name": "bbb", "temperature": 0.3}
+    sampled = run(small.changed({"method": method}), tmp_path / "sampled", progress=False)
+    mean = run(small.changed({"method": method, "prediction": "mean"}), tmp_path / "mean", progress=False)
+    assert mean["test"]["values"]["nll"] != sampled["test"]["values"]["nll"]
+    assert mean["bound"] == pytest.approx(sampled["bound"], rel=1e-6)
 
 
 def test_a_single_network_has_no_bound(tmp_path: Path, small: Experiment) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from bayeswell.experiments.problem import data_of
 from bayeswell.experiments.run_records import RECORDS, averages_of, steps_of
 from bayeswell.studies.cells import Cell
 from bayeswell.studies.results import line_of, places_of
-from bayeswell.training import Callback, Run
+from bayeswell.training import Callback, CSVLogger, Run
+from bayeswell.training.loggers import csv_rows
 from bayeswell.training.scores import validation_on
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.errors.BayeswellWarning")
@@ -41,6 +43,21 @@ def test_the_last_point_of_a_test_curve_is_the_final_model(tmp_path: Path, small
     assert [row["step"] for row in steps] == [5, 10, 15, 20]
     assert steps[-1]["test.nll"] == pytest.approx(last["test.nll"], rel=1e-9)  # of the iterate
     assert steps[-1]["minus_elbo"] == pytest.approx(last["nll"] + last["kl"] / record["examples"]["train"], rel=1e-9)
+
+
+def test_a_csv_file_has_a_column_for_each_curve_and_nothing_where_there_is_no_average(
+    tmp_path: Path, small: Experiment
+) -> None:
+    experiment = small.changed({"method": AVERAGING, "epochs": 4, "trace": "test"})
+    run(experiment, tmp_path / "run", progress=False, loggers=[CSVLogger(tmp_path / "run" / "metrics.csv")])
+    with open(tmp_path / "run" / "metrics.csv", newline="") as file:
+        heading, *rows = list(csv.reader(file))
+    lines = epochs_of(tmp_path / "run")
+    assert [heading, *rows] == csv_rows(lines)
+    assert {len(row) for row in rows} == {len(heading)}
+    place = heading.index("test.average.nll")
+    assert [row[place] for row in rows[:2]] == ["", ""]
+    assert [float(row[place]) for row in rows[2:]] == [line["test.average.nll"] for line in lines[2:]]
 
 
 class _Stop(Callback):

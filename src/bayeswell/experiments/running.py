@@ -209,13 +209,14 @@ def _finish(
     predictor = Predictor(result.model, result.likelihood, calibration=result.calibration)
     scores = scores_of(predictor, problem.data, problem.ood_inputs, draws=experiment.draws)
     bound = _bound(result, problem.data, scores["expected_nll"], experiment.draws)
+    if bound is not None and result.elbo is not None:
+        bound["kl_per_example"] = result.elbo.kl / result.elbo.dataset_size
     held_out = problem.data.validation
     if held_out is not None:  # the final model's, by which settings are chosen; the epochs' are in the log
         as_test = replace(problem.data, test=held_out)
         found = scores_of(predictor, as_test, None, draws=experiment.draws)
-        scores["validation"] = found["test"]["values"] | (
-            _bound(result, as_test, found["expected_nll"], experiment.draws) or {}
-        )
+        there = _bound(result, as_test, found["expected_nll"], experiment.draws) or {}
+        scores["validation"] = found["test"]["values"] | there
     record = result_record(
         result, batches=_batches(experiment, problem), seconds=seconds, timed_steps=steps,
         data=problem.data.name, model=problem.model["name"], parameters=problem.parameters,
@@ -227,7 +228,7 @@ def _finish(
 
 
 def _bound(result: Result, data: Data, expected: float | None, draws: int) -> dict[str, float] | None:
-    """-ELBO per datum on the test part (``bound_per_datum``), and KL / N; None of what has no bound.
+    """-ELBO per datum on the test part (``bound_per_datum``); None of what has no bound.
 
     A model that predicts at its mean is drawn from all the same.
     """
@@ -239,8 +240,7 @@ def _bound(result: Result, data: Data, expected: float | None, draws: int) -> di
             result.model, *data.test, result.likelihood, draws=draws, batch_size=BATCH, seed=0, prediction=SAMPLED
         )
         expected = found + nll_shift(data)
-    bound = bound_per_datum(expected, elbo.kl, elbo.dataset_size, elbo.temperature)
-    return {**bound, "kl_per_example": elbo.kl / elbo.dataset_size}
+    return bound_per_datum(expected, elbo.kl, elbo.dataset_size, elbo.temperature)
 
 
 def _examples(experiment: Experiment, problem: Problem) -> int:

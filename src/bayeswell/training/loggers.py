@@ -42,7 +42,27 @@ class CSVLogger(Callback):
         if run.engine.rank != 0:
             return
         values = {"member": run.member, "epoch": record.epoch, "step": run.step, **record.values()}
-        self._write("a", csv_rows([values])[1 if self.path.exists() else 0 :])
+        heading, row = csv_rows([values])
+        if not self.path.exists():
+            self._write("w", [heading, row])
+            return
+        there = self._heading()
+        if there == heading:
+            self._write("a", [row])
+            return
+        # Numbers that there were not before (those of an average, from its first snapshot on), or are not now.
+        names = [*there, *(name for name in heading if name not in there)]
+        found = dict(zip(heading, row, strict=True))
+        row = [found.get(name, "") for name in names]
+        if names == there:
+            self._write("a", [row])
+            return
+        more = [""] * (len(names) - len(there))
+        self._write("w", [names, *([*one, *more] for one in self._rows()[1:]), row])
+
+    def _heading(self) -> list[str]:
+        with open(self.path, newline="", encoding="utf-8") as file:
+            return next(csv.reader(file), [])
 
     def _rows(self) -> list[list[str]]:
         try:
@@ -62,8 +82,10 @@ class CSVLogger(Callback):
 
 
 def csv_rows(lines: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """The rows of a CSV file that says what these lines say, with a heading."""
-    return [list(lines[0]), *([repr(value) for value in line.values()] for line in lines)] if lines else []
+    """The rows of a CSV file that says what these lines say, with a heading; what a line does not have is empty."""
+    names = list(dict.fromkeys(name for line in lines for name in line))
+    rows = ([repr(line[name]) if name in line else "" for name in names] for line in lines)
+    return [names, *rows] if lines else []
 
 
 def _before(row: Sequence[str], run: Run) -> bool:

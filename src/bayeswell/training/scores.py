@@ -154,6 +154,10 @@ class HeldOutScores:
         )
 
     def _scores(self, scored: Scored, likelihood: Any) -> dict[str, float]:
+        # Plain floats: a file of them is read again.
+        return {name: float(value) for name, value in self._estimates(scored, likelihood).items()}
+
+    def _estimates(self, scored: Scored, likelihood: Any) -> dict[str, float]:
         found, targets = scored.prediction, self.targets
         places = counted(likelihood, targets)
         if isinstance(found, ClassPrediction):
