@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import pytest
 
 from bayeswell.cli import main
 from bayeswell.persistence import read_document, write_document
+from report.drawn_once import Drawn
 
 VOID = frozenset({"meta", "link", "input", "br", "img", "hr", "path", "use"})
 SMALL = ["--model", "mlp", "--model-set", "hidden=[12]", "--epochs", "3", "--batch-size", "300", "--draws", "6"]
@@ -68,6 +69,17 @@ def few_pictures(patch: pytest.MonkeyPatch) -> None:
     """Fewer pictures on a page, and k-hat, whose value no test of the page asks for, of fewer draws."""
     patch.setattr("bayeswell.report.page.MOST", 18)
     patch.setattr("bayeswell.experiments.inspection.posterior.PASSES", 60)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def drawn_once() -> Iterator[None]:
+    """No picture is drawn twice in this folder."""
+    drawn = Drawn()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bayeswell.report.figures.PLOTS", drawn.plots)
+        patch.setattr("bayeswell.report.figures.figure_to_svg", drawn.figure_to_svg)
+        patch.setattr("bayeswell.report.figures._laid_out", lambda figure: figure)
+        yield
 
 
 @pytest.fixture(scope="session")
