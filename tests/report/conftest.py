@@ -72,14 +72,20 @@ def few_pictures(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def drawn_once() -> Iterator[None]:
-    """No picture is drawn twice in this folder."""
+def drawn_once() -> Iterator[Drawn]:
+    """No picture is drawn twice in this folder, unless a test asks for ``drawn_anew``."""
     drawn = Drawn()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bayeswell.report.figures.PLOTS", drawn.plots)
-        patch.setattr("bayeswell.report.figures.figure_to_svg", drawn.figure_to_svg)
-        patch.setattr("bayeswell.report.figures._laid_out", lambda figure: figure)
-        yield
+        for name, part in drawn.parts.items():
+            patch.setattr(f"bayeswell.report.figures.{name}", part)
+        yield drawn
+
+
+@pytest.fixture
+def drawn_anew(drawn_once: Drawn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every picture is drawn, as the library draws it."""
+    for name, part in drawn_once.own.items():
+        monkeypatch.setattr(f"bayeswell.report.figures.{name}", part)
 
 
 @pytest.fixture(scope="session")
