@@ -3,7 +3,8 @@
 Everything else is as in a new process, the import of bayeswell included. Where a test is about what is imported, about
 the interpreter's own beginning or end, or about its options, or where it kills the process that it has started (the
 program ends a moment after the command), ``sys.executable`` is the one to use. Processes that form a group of
-torch.distributed are forked like others, and start the other ranks by the same command (``tests/training/test_ranks.py``).
+torch.distributed are forked like others, and start the other ranks by the same command
+(``tests/training/test_ranks.py``).
 """
 
 from __future__ import annotations
