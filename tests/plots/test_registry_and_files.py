@@ -324,12 +324,12 @@ def test_at_the_width_of_a_phone_every_text_can_be_read_and_none_is_cut(name: st
     figure.draw_without_rendering()
     assert figure.get_figwidth() == pytest.approx(WIDTH)
     whole, inside = figure.bbox, figure.bbox.padded(1)
+    ticks = {tick for axes in figure.axes for tick in (*axes.get_xticklabels(), *axes.get_yticklabels())}
     for text in figure.findobj(Text):
         box = text.get_window_extent()
         if not text.get_visible() or not text.get_text().strip() or not box.overlaps(whole):
             continue
         assert text.get_fontsize() * 340 / (72 * WIDTH) >= 9, text.get_text()
-        ticks = [tick for axes in figure.axes for tick in (*axes.get_xticklabels(), *axes.get_yticklabels())]
         if text not in ticks:  # those beyond the limits of an axis are not drawn
             assert inside.x0 <= box.x0 <= box.x1 <= inside.x1, text.get_text()
             assert inside.y0 <= box.y0 <= box.y1 <= inside.y1, text.get_text()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import pytest
 
 from bayeswell.cli import main
 from bayeswell.persistence import read_document, write_document
+from report.drawn_once import Drawn
 
 VOID = frozenset({"meta", "link", "input", "br", "img", "hr", "path", "use"})
 SMALL = ["--model", "mlp", "--model-set", "hidden=[12]", "--epochs", "3", "--batch-size", "300", "--draws", "6"]
@@ -68,6 +69,23 @@ def few_pictures(patch: pytest.MonkeyPatch) -> None:
     """Fewer pictures on a page, and k-hat, whose value no test of the page asks for, of fewer draws."""
     patch.setattr("bayeswell.report.page.MOST", 18)
     patch.setattr("bayeswell.experiments.inspection.posterior.PASSES", 60)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def drawn_once() -> Iterator[Drawn]:
+    """No picture is drawn twice in this folder, unless a test asks for ``drawn_anew``."""
+    drawn = Drawn()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, part in drawn.parts.items():
+            patch.setattr(f"bayeswell.report.figures.{name}", part)
+        yield drawn
+
+
+@pytest.fixture
+def drawn_anew(drawn_once: Drawn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every picture is drawn, as the library draws it."""
+    for name, part in drawn_once.own.items():
+        monkeypatch.setattr(f"bayeswell.report.figures.{name}", part)
 
 
 @pytest.fixture(scope="session")

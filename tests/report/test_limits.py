@@ -16,6 +16,7 @@ from bayeswell.report import write_report
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("drawn_anew")
 def test_twenty_runs(compared: Path, tmp_path: Path, parse: Any) -> None:
     """Ten methods of two seeds, each with everything that a run of digits has. Time is that of this process's work."""
     rows = []

@@ -109,6 +109,7 @@ def test_examples_show_every_kind(page: str, parse: Any) -> None:
     assert all(example["label"] is None for example in bbb["examples"] if example["kind"] == "outside")
 
 
+@pytest.mark.usefixtures("drawn_anew")
 def test_the_same_folders_give_the_same_bytes(run: Path, tmp_path: Path) -> None:
     assert main(["report", str(run), "--out", str(tmp_path / "a.html"), "--quiet"]) == 0
     again = write_report([run], tmp_path / "b.html").read_bytes()
