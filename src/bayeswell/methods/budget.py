@@ -25,36 +25,54 @@ class Plan:
     note: str
 
 
-def within_budget(method: Method, examples: int, epochs: int) -> Plan:
+def within_budget(method: Method, examples: int, epochs: int, classes: bool = True) -> Plan:
     """What a budget pays for: how many times ordinary training (``epochs`` epochs) all members together may cost.
 
     A number is that for any method: as many members of full length as it pays for. The budget "auto" goes by the
     length of a run. A short one (below SHORT examples seen) has five members of full length: they make predictions
-    better most surely, and cost seconds. In a longer one members have half the epochs each, since an average of two
-    networks of half the length is better than one of full length where data are many: twice ordinary training in
-    all, so four of them, or the same cost above LONG, so two. docs/decisions.md has the measurements. A method without
-    a budget keeps its members.
+    better most surely, and cost seconds. In a longer one data are many, and the noise of drawn weights costs more than
+    their width brings: the members are points there, unless posterior, estimator, divergence, collector or temperature
+    were changed, which asks for a posterior. A medium run may cost twice ordinary training: three members of two thirds
+    of the epochs where ``classes`` are predicted, two of all epochs for real numbers, whose noise std goes on falling.
+    A long one (above LONG) costs as much as ordinary training: two members of half the epochs, or one with its
+    posterior where epochs are too few. docs/decisions.md has the measurements. A method without a budget keeps its
+    members.
     """
     if method.budget is None:
         return Plan(method, epochs, "")
-    each = method.cost / method.members / ORDINARY
-    met = examples * epochs
-    short = method.budget != AUTO or met < SHORT
-    own = epochs if short else max(min(epochs, LEAST_EPOCHS), math.ceil(epochs / 2))
     if isinstance(method.budget, int | float):
-        members, why = math.floor(method.budget / each + 1e-9), f"budget = {method.budget:g}"
-    else:
-        times = 5 if short else 2 if met < LONG else 1
-        members = times * epochs // own
-        length = "short" if short else "medium" if met < LONG else "long"
-        why = f"a {length} run: {met:,} examples seen; budget=... sets another"
+        each = method.cost / method.members / ORDINARY
+        return _planned(method, math.floor(method.budget / each + 1e-9), epochs, epochs, f"budget = {method.budget:g}")
+    met = examples * epochs
+    why = "a {} run: " + f"{met:,} examples seen; budget=... sets another"
+    if met < SHORT:
+        return _planned(method, 5, epochs, epochs, why.format("short"))
+    length, members, share = ("long", 2, 1 / 2) if met >= LONG else ("medium", *((3, 2 / 3) if classes else (2, 1.0)))
+    own = max(min(epochs, LEAST_EPOCHS), math.floor(epochs * share + 1e-9))
+    paid = round(members * share) * epochs // own  # of few epochs the least is more than the share
+    chosen = _of_points(method) if paid > 1 else method
+    return _planned(chosen, min(members, paid), own, epochs, why.format(length))
+
+
+def _of_points(method: Method) -> Method:
+    """The same with one weight vector a member, where it has the parts that "auto" has by itself."""
+    parts = (method.posterior, method.estimator, method.divergence, method.collector, method.temperature)
+    if parts != ("mean_field", "weight_sampling", None, "hwa", AUTO):
+        return method
+    return method.changed(posterior="delta", collector=None, rate="cosine")
+
+
+def _planned(method: Method, members: int, own: int, epochs: int, why: str) -> Plan:
+    """So many members of ``own`` epochs each, in a run for which ``epochs`` were asked."""
+    each = method.cost / method.members / ORDINARY
     if members < 1:
         raise SettingError(
             f"{method.name}: budget = {method.budget:g} times ordinary training, but one member costs {each:g}; raise "
             "it, or choose a method with a cheaper step (`bayeswell methods`)"
         )
     chosen = method.changed(members=members)
-    network = "one network" if members == 1 else f"{members} members"
+    kind = "networks" if method.posterior == "delta" else "members"
+    network = "one network" if members == 1 else f"{members} {kind}"
     lengths = "" if own == epochs else f" of {own} epochs each"
     cost = chosen.cost / ORDINARY * own / epochs
     return Plan(chosen, own, f"{method.name}: {network}{lengths}, {cost:.3g}x the cost of ordinary training ({why})")

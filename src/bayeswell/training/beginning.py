@@ -13,6 +13,7 @@ from torch import nn
 
 from ..errors import CompositionError, SettingError
 from ..lifting import BayesianModule, DrawnDropout, Saved, Trained, Where, uncalibrated
+from ..likelihoods import LIKELIHOODS, ClassLikelihood
 from ..methods import AUTO, Method, ResolvedMethod, find_method, resolve, within_budget
 from ..priors import is_posterior
 from .data import Batches
@@ -42,7 +43,8 @@ class Beginning:
 
     def within_budget(self, examples: int, epochs: int) -> tuple[Beginning, int, str]:
         """With the members that the method's budget pays for, how many epochs each, and a line on them."""
-        plan = within_budget(self.method, examples, epochs)
+        classes = isinstance(LIKELIHOODS.resolve(self.likelihood), ClassLikelihood)
+        plan = within_budget(self.method, examples, epochs, classes)
         return (dataclasses.replace(self, parts=resolve(plan.method)) if plan.note else self), plan.epochs, plan.note
 
     def on(self, device: torch.device) -> nn.Module | Trained:
