@@ -1,10 +1,9 @@
 """The interpreter for programs that tests start: it has torch and other libraries already (``tools/preloaded.py``).
 
 Everything else is as in a new process, the import of bayeswell included. Where a test is about what is imported, about
-the interpreter's own beginning or end, or about its options, or where it kills the process that it has started (the
-program ends a moment after the command), ``sys.executable`` is the one to use. Processes that form a group of
-torch.distributed are forked like others, and start the other ranks by the same command
-(``tests/training/test_ranks.py``).
+the interpreter's own beginning or end, or about its options, where processes form a group of torch.distributed (one of
+two was seen to hang at its end), or where it kills the process that it has started (the
+program ends a moment after the command), ``sys.executable`` is the one to use.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from torch.utils.data import DataLoader, TensorDataset
 import bayeswell as bw
 from bayeswell.averaging import HWA, SWAG
 from bayeswell.integrations import Collecting, lifted_in
-from quick_python import QUICK_PYTHON
 
 from . import loop_script
 
@@ -126,7 +126,7 @@ def run_script(kind: str, folder: Path) -> list[dict[str, Any]]:
     ranks: list[dict[str, str]] = [{**group, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
     if kind == "lightning":  # it starts its second process itself
         ranks = [{}]
-    command = [QUICK_PYTHON, str(loop_script.__file__), kind, str(folder)]
+    command = [sys.executable, str(loop_script.__file__), kind, str(folder)]
     processes = [subprocess.Popen(command, env={**here, **own}, stderr=subprocess.PIPE, text=True) for own in ranks]
     for process in processes:
         _, said = process.communicate(timeout=180)

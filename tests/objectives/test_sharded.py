@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed
 
-from quick_python import QUICK_PYTHON
-
 SCRIPT = """
 import sys
-import warnings
 import torch
 import torch.distributed as dist
 from torch import nn
 import bayeswell as bw
 
-warnings.simplefilter("ignore")
 rank, ranks, folder, posterior = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
 torch.set_num_threads(1)
 torch.manual_seed(0)
@@ -61,7 +58,7 @@ def test_two_processes_with_half_of_a_factorised_posterior_each_train_what_one_d
     (tmp_path / "script.py").write_text(SCRIPT)
 
     def start(rank: int, ranks: int) -> subprocess.Popen[str]:
-        command = [QUICK_PYTHON, str(tmp_path / "script.py"), str(rank), str(ranks), str(tmp_path)]
+        command = [sys.executable, "-W", "ignore", str(tmp_path / "script.py"), str(rank), str(ranks), str(tmp_path)]
         return subprocess.Popen(
             [*command, "mean_field"], stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
         )

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ import bayeswell as bw
 from bayeswell.objectives import ELBO
 from bayeswell.training import as_batches
 from bayeswell.training.engine import Engine
-from quick_python import QUICK_PYTHON
 
 SCRIPT = Path(__file__).parent / "rank_script.py"
 
@@ -28,7 +28,7 @@ def start(folder: Path, method: str = "map", ranks: int = 1, **settings: Any) ->
     clean = {k: v for k, v in os.environ.items() if k not in ("LOCAL_RANK", "WORLD_SIZE", "NODE_RANK", "MASTER_PORT")}
     source = str(Path(bw.__file__).parents[1])
     environment = {**clean, "OMP_NUM_THREADS": "1", "PYTHONPATH": source}
-    command = [QUICK_PYTHON, str(SCRIPT), arguments]
+    command = [sys.executable, str(SCRIPT), arguments]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
 
 
