@@ -126,6 +126,8 @@ def _equal_cost(found: Results) -> str:
         one = at_equal_cost(found, problem, method)
         if one is None or one[1] == 1:
             return ""
+        if not math.isfinite(one[0].error):
+            return f"{one[0].mean:+.3f}"  # one seed
         text = f"{one[0].mean:+.3f} ± {one[0].error:.3f}"
         return text if one[0].within_noise else f"**{text}**"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .baselines import LEAVE_ONE_OUT
 from .errors import CompositionError
 from .registry import kind_of, label_of
 from .types import (
@@ -68,6 +69,11 @@ def check_divergence_needs(posterior: PosteriorPart, estimator: Estimator, diver
         raise CompositionError(
             f"divergence '{divergence.name}' needs {_LACKS[WEIGHT_SAMPLE]}, which estimator '{estimator.name}' never "
             "has; use divergence 'analytic', or estimator 'weight_sampling' or 'flipout'"
+        )
+    if getattr(divergence, "baseline", None) == LEAVE_ONE_OUT and getattr(estimator, "antithetic", False):
+        raise CompositionError(
+            f"divergence '{divergence.name}' subtracts the mean of a step's other draws, which must not depend on this "
+            f"one; those of estimator '{estimator.name}' come in pairs: antithetic=False, or baseline='none'"
         )
     for need in sorted((divergence.needs - {WEIGHT_SAMPLE}) - posterior.provides):
         raise CompositionError(

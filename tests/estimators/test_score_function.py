@@ -129,6 +129,16 @@ def test_leave_one_out_is_the_mean_of_the_others() -> None:
     torch.testing.assert_close(baselines.deviations(values, "none"), values)
 
 
+def test_leave_one_out_is_refused_for_draws_in_pairs() -> None:
+    """Of +noise and -noise each knows the other: means moved twice as far as they should, and stds not at all."""
+    pairs = {"name": "weight_sampling", "draws": 2, "antithetic": True}
+    divergence = {"name": "score_function", "baseline": "leave_one_out"}
+    with pytest.raises(bw.CompositionError, match="'weight_sampling' come in pairs: antithetic=False, or baseline="):
+        resolve(bw.find_method("bbb").changed(estimator=pairs, divergence=divergence))
+    resolve(bw.find_method("bbb").changed(estimator=pairs, divergence="score_function"))
+    resolve(bw.find_method("bbb").changed(estimator=pairs | {"antithetic": False}, divergence=divergence))
+
+
 def _with_itself(values: Tensor, baseline: str) -> Tensor:
     """The mean of all draws, the own among them: shrinks the gradient by (D - 1) / D."""
     return values - values.mean()

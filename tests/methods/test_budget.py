@@ -34,6 +34,8 @@ def net() -> nn.Module:
         (1_000_000, 2, 2, 2, 2.0),
         (500_000, 10, 2, 5, 1.0),
         (6_000_000, 1, 1, 1, 1.0),
+        (1_250_000, 4, 1, 4, 1.0),
+        (1_000_000, 5, 1, 5, 1.0),
     ],
 )
 def test_without_a_budget_the_length_of_a_run_decides(
@@ -66,6 +68,32 @@ def test_who_asks_for_a_posterior_gets_it_in_a_long_run_too(asked: dict[str, Any
     assert plan.method.posterior == asked.get("posterior", "mean_field")
     assert plan.method.collector == asked.get("collector", "hwa")
     assert plan.method.members == 3
+
+
+@pytest.mark.parametrize("given", ["posterior", "std_lr", "alternate", "temperature", "std_multiplier"])
+def test_a_setting_that_is_given_counts_even_at_its_usual_value(given: str) -> None:
+    plan = within_budget(find_method("auto"), 60_000, 10, given={given, "lr"})
+    assert plan.method == find_method("auto").changed(members=3)
+
+
+def test_a_rate_that_is_given_stays_and_other_methods_are_what_they_are() -> None:
+    asked = find_method("auto").changed(rate="constant")
+    assert within_budget(asked, 60_000, 10, given={"rate"}).method == asked.changed(
+        posterior="delta", collector=None, members=3
+    )
+    bbb = find_method("bbb").changed(budget="auto")
+    assert within_budget(bbb, 60_000, 10).method == bbb.changed(members=3)
+
+
+def test_fit_of_many_posteriors_and_of_trained_models() -> None:
+    """From what was trained before no several networks begin, whoever decided their number."""
+    x = torch.randn(126_000, 3, generator=bw.make_generator(1))
+    many = (x, (x[:, 0] > 0).long())
+    found = bw.fit(net(), many, epochs=2, batch_size=42_000, posterior="mean_field", progress=False)
+    assert found.method.posterior == "mean_field"
+    one = bw.fit(net(), data(), "bbb", epochs=2, progress=False)
+    with pytest.raises(bw.CompositionError, match=r"'auto' has members = 2: its networks .* cannot go on together"):
+        bw.fit(one, many, "auto", epochs=2, batch_size=42_000)
 
 
 def test_fit_of_many_real_numbers_takes_two_networks(capsys: pytest.CaptureFixture[str]) -> None:

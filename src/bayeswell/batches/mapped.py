@@ -31,6 +31,11 @@ class MappedArrays(Dataset[Any]):
     """
 
     def __init__(self, inputs: AnyPath, targets: AnyPath | None = None) -> None:
+        for given in (inputs, targets):
+            if given is not None and not isinstance(given, str | os.PathLike):
+                raise DataError(
+                    f"MappedArrays takes names of npy files, not {type(given).__name__}; fit takes arrays as they are"
+                )
         first = Path(inputs)
         second = None if targets is None else Path(targets)
         if first.is_dir():
@@ -93,7 +98,7 @@ def _mapped(path: Path) -> npt.NDArray[Any]:
         ) from error
     if not isinstance(found, np.memmap):
         raise FileError(f"{path}: holds several arrays (npz); save each by numpy.save")
-    if found.dtype.kind not in "biuf":
+    if found.dtype.kind not in "biuf" or found.dtype.itemsize > 8:
         raise FileError(f"{path}: dtype {found.dtype}; only numbers are mapped")
     return found
 
@@ -101,6 +106,8 @@ def _mapped(path: Path) -> npt.NDArray[Any]:
 def _read(array: npt.NDArray[Any], places: Any) -> Tensor:
     """A copy of some rows as a tensor; their pages are given back to the system, which may keep them or not."""
     native = array.dtype.newbyteorder("=")
+    if native.kind == "u" and native.itemsize > 1:
+        native = np.dtype(np.int64)  # torch computes little with such numbers
     found = torch.from_numpy(np.array(array[places], native, order="C"))
     mapping = array.base
     if _DROP is not None and isinstance(mapping, mmap.mmap):

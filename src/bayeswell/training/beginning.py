@@ -27,6 +27,7 @@ class Beginning:
     """The parts of a method, and the network or the trained model that they are put to.
 
     ``state`` is where an earlier training ended after ``epochs_done`` epochs, if this one is to go on from there.
+    ``given`` names the settings of the method that ``fit`` was given.
     """
 
     parts: ResolvedMethod
@@ -35,6 +36,7 @@ class Beginning:
     trained: Trained | None = None
     state: Mapping[str, Any] | None = None
     epochs_done: int = 0
+    given: frozenset[str] = frozenset()
 
     @property
     def method(self) -> Method:
@@ -44,7 +46,9 @@ class Beginning:
     def within_budget(self, examples: int, epochs: int) -> tuple[Beginning, int, str]:
         """With the members that the method's budget pays for, how many epochs each, and a line on them."""
         classes = isinstance(LIKELIHOODS.resolve(self.likelihood), ClassLikelihood)
-        plan = within_budget(self.method, examples, epochs, classes)
+        plan = within_budget(self.method, examples, epochs, classes, self.given)
+        if self.trained is not None:
+            _refuse_members(plan.method)
         return (dataclasses.replace(self, parts=resolve(plan.method)) if plan.note else self), plan.epochs, plan.note
 
     def on(self, device: torch.device) -> nn.Module | Trained:
@@ -81,7 +85,8 @@ def beginning(
     """What ``fit`` was given, with everything that was left open filled in."""
     if not isinstance(net, Saved | BayesianModule):
         parts = resolve(find_method(method or USUAL_METHOD).changed(**settings))
-        return Beginning(parts, USUAL_LIKELIHOOD if likelihood is None else likelihood, net)
+        own = USUAL_LIKELIHOOD if likelihood is None else likelihood
+        return Beginning(parts, own, net, given=frozenset(settings))
     net = uncalibrated(net) if isinstance(net, Saved) else net
     earlier: Method | None = getattr(net, "method", None)
     state: Mapping[str, Any] | None = getattr(net, "state", None)
@@ -90,11 +95,7 @@ def beginning(
     chosen = find_method(method if method is not None else earlier or USUAL_METHOD).changed(**settings)
     if is_posterior(chosen.prior) and chosen.temperature == AUTO and hasattr(net, "temperature"):
         chosen = chosen.changed(temperature=net.temperature)  # old and new data count alike
-    if chosen.members > 1:
-        raise CompositionError(
-            f"method '{chosen.name}' has members = {chosen.members}: its networks are trained one by one and gathered, "
-            "and cannot go on together; train longer from the start, or begin with one network (members=1)"
-        )
+    _refuse_members(chosen)
     # Asked for now, not in an earlier call: a result of sequential Bayes goes on under the prior that it has.
     asked = is_posterior(chosen.prior) and ("prior" in settings or method is not None)
     same = chosen == earlier and likelihood is None and not asked
@@ -112,7 +113,17 @@ def beginning(
         trained,
         state if goes_on else None,
         int(state["position"][0]) if state is not None and goes_on else 0,
+        frozenset(settings),
     )
+
+
+def _refuse_members(method: Method) -> None:
+    """Refuse several networks where training begins from what was trained before."""
+    if method.members > 1:
+        raise CompositionError(
+            f"method '{method.name}' has members = {method.members}: its networks are trained one by one and gathered, "
+            "and cannot go on together; train longer from the start, or begin with one network (members=1)"
+        )
 
 
 def _refuse_idle(model: BayesianModule, method: Method, settings: Mapping[str, Any], where: Where) -> None:

@@ -27,7 +27,7 @@ class KeepBest(Callback):
             require_count("early stopping", "patience", patience)
         if not 0 <= min_change < math.inf:
             raise SettingError(f"early stopping: min_change = {min_change!r}; it must be a finite number of at least 0")
-        if metric.split(".")[0] == "test":
+        if str(metric).split(".")[0] == "test":
             raise SettingError(
                 f"early stopping: metric = '{metric}': nothing is chosen by test data; name a score on validation "
                 "data, such as 'nll'"
