@@ -21,6 +21,9 @@ from bayeswell.predictive import expected_nll, predictive_nll
 
 N = 60
 
+BOUND = ("expected_nll", "minus_elbo", "minus_elbo_tempered")
+"""What a posterior with a density is scored by besides: nll is all that these need."""
+
 
 @pytest.fixture(autouse=True)
 def _quiet() -> None:
@@ -51,7 +54,7 @@ def test_a_class_with_nll_alone_trains_and_says_what_it_lacks() -> None:
     settings: dict[str, Any] = {"epochs": 3, "batch_size": N, "progress": False, "validation": data}
     result = bw.fit(one_weight(), data, "bbb", OnlyNLL(), **settings)
     record = result.histories[0].epochs[-1]
-    assert set(record.validation) == {"nll"}
+    assert set(record.validation) == {"nll", *BOUND}
     assert record.scores == {}
     with pytest.raises(bw.SettingError) as caught:
         result.predict(data[0])
@@ -75,7 +78,7 @@ def test_validation_of_counts_is_the_nll_of_the_averaged_likelihood() -> None:
     settings: dict[str, Any] = {"epochs": 20, "batch_size": N, "progress": False, "validation": (x, y)}
     result = bw.fit(one_weight(), (x, y), "bbb", "poisson", **settings)
     found = result.histories[0].epochs[-1].validation
-    assert set(found) == {"rmse", "nll"}
+    assert set(found) == {"rmse", "nll", *BOUND}
     losses = predictive_nll(result.model, x, y, result.likelihood, draws=10, seed=0)
     assert found["nll"] == pytest.approx(float(losses.mean()), rel=1e-6)
 
@@ -100,7 +103,7 @@ def test_a_distribution_without_moments_trains_and_is_validated() -> None:
 
     data = (torch.ones(N, 1), torch.linspace(1.5, 6, N))
     result = bw.fit(one_weight(), data, "bbb", odd, epochs=3, progress=False, validation=data)
-    assert set(result.histories[0].epochs[-1].validation) == {"nll"}
+    assert set(result.histories[0].epochs[-1].validation) == {"nll", *BOUND}
     with pytest.raises(bw.SettingError, match="odd lacks `class_probabilities` or `mean_and_variance`"):
         result.predict(data[0])
 
