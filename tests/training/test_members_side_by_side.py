@@ -78,7 +78,7 @@ def test_a_killed_helper_costs_nothing_but_time(tmp_path: Path) -> None:
         "members": 2,
         "epochs": 400,
     }  # long enough to be found at work
-    folder = RunFolder(tmp_path / "run", checkpoint_steps=10)
+    folder = RunFolder(tmp_path / "run", checkpoint_steps=100)
     killed: list[int] = []
     killer = threading.Thread(target=lambda: killed.append(kill_the_holder_of(tmp_path / "run" / "members" / "1")))
     killer.start()
