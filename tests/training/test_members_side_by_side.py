@@ -72,12 +72,8 @@ def test_distributions_with_early_stopping_and_without_a_folder() -> None:
 
 
 def test_a_killed_helper_costs_nothing_but_time(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {
-        **problem(),
-        "method": "deep-ensemble",
-        "members": 2,
-        "epochs": 400,
-    }  # long enough to be found at work
+    # Long enough for the helper to be found at work.
+    settings: dict[str, Any] = {**problem(), "method": "deep-ensemble", "members": 2, "epochs": 400}
     folder = RunFolder(tmp_path / "run", checkpoint_steps=100)
     killed: list[int] = []
     killer = threading.Thread(target=lambda: killed.append(kill_the_holder_of(tmp_path / "run" / "members" / "1")))
