@@ -68,7 +68,7 @@ def _headlines(folders: Mapping[Path, Mapping[str, tuple[Study, Findings | None]
                     word = f"**{verdict.word}**{_controls(study, shown, claim)}"
                     place = f"[{folder.name}]({folder.name}/{PAGE})"
                     rows.append(f"| {place} | {_cell(claim.headline)} | {paper} | {ours} | {word} |")
-    return [] if not rows else ["| paper | claim | paper | ours | verdict, and what controls say |",
+    return [] if not rows else ["| from | claim | in the paper | ours | verdict, and what controls say |",
                                 "|---|---|---|---|---|", *rows, "", _GAINS, ""]  # fmt: skip
 
 
