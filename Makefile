@@ -100,18 +100,21 @@ imports: environment-dev ## do rooms import downwards only, without cycles?
 safety: environment-dev ## nothing that runs code from a file, no path of one machine
 	$(PY) tools/forbidden.py
 
-page: environment-dev ## are docs/methods.md, docs/bad_input.md, the method cards and README's table what the code and the records say?
+page: environment-dev ## are docs/methods.md, docs/bad_input.md, the method cards, README's table and the papers' verdicts what the code and the records say?
 	$(PY) tools/write_method_page.py --check
 	$(PY) tools/write_cards.py --check
 	$(PY) tools/readme_table.py --check
+	$(PY) tools/write_verdicts.py --check
 	$(TEST_ENV) $(PY) tools/write_bad_input_page.py --check
 
 examples: environment-dev ## every example, in smoke mode
 	$(TEST_ENV) $(PY) tools/run_examples.py --jobs $(JOBS) $(ARGS)
 
-studies: environment-dev ## every study at the smoke scale: that it runs from its file to its verdicts
+# What the quality benchmark has measured before would not run again: a smoke test of old numbers shows nothing.
+studies: environment-dev ## every study at the smoke scale: that it runs from its file to its verdicts; `make quality` too
 	@mkdir -p build
 	$(TEST_ENV) $(PY) -m bayeswell study studies --scale smoke --out build/studies --quiet >build/studies.txt
+	$(TEST_ENV) $(PY) -W ignore::UserWarning -m benchmarks.quality --quick --again --workers $(JOBS)
 
 # The variable keeps Material from speaking of another program that will be called MkDocs 2.
 docs: environment-dev ## the documentation site, into build/site; any warning, dead link or anchor is a fault

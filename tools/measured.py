@@ -17,8 +17,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks import record as speed
 from benchmarks.quality.differences import Mean, Results, mean_of
 from benchmarks.quality.kept import Kept
+from benchmarks.quality.lengths import parted
 from benchmarks.quality.plan import CONTROL, DEVELOPMENT
-from benchmarks.quality.problems import TEN
+from benchmarks.quality.problems import BESIDE, TEN
 from benchmarks.table import markdown
 
 from bayeswell import BayeswellError
@@ -28,7 +29,7 @@ from bayeswell.methods.budget import ORDINARY
 ROOT = Path(__file__).resolve().parents[1]
 QUALITY, SPEED = (ROOT / "benchmarks" / "results" / name for name in ("quality.jsonl", "record.json"))
 _SESSION = "session/"
-_SEVERAL = 2
+SEVERAL = 2
 _MOST_DIGITS = 5
 _ROUNDING = 0.02
 
@@ -68,9 +69,9 @@ CORRUPTED = Score("shifted_nll", "NLL, nats, corrupted", _less, 3)
 
 REGRESSION = ("diabetes", "boston", "concrete", "energy", "yacht")
 SMALL_CLASSES = ("breast_cancer", "wine")
-IMAGES = ("digits", "mnist-2k", "fashion-10k")
+IMAGES = ("digits", "mnist-2k", "fashion-10k", "cifar-5k")
 TEXTS = ("imdb-5k",)
-assert set(TEN) == {*REGRESSION, *SMALL_CLASSES, *IMAGES, *TEXTS}
+assert {*TEN, *BESIDE} == {*REGRESSION, *SMALL_CLASSES, *IMAGES, *TEXTS}
 
 
 @cache
@@ -104,7 +105,7 @@ def card(method: str) -> str:
 
 def _quality(method: str) -> str:
     found = results()
-    problems = [name for name in TEN if found.at(name, method)]
+    problems = [name for name in (*TEN, *BESIDE) if found.at(name, method)]
     missing = [name for name in TEN if name not in problems]
     if not problems:
         command = f'make quality ARGS="--only {CONTROL},{method}"'
@@ -146,7 +147,7 @@ _COLUMNS = (
 
 def _in_words(method: str, problems: Sequence[str]) -> str:
     pairs = [found for name in problems if (found := results().difference(name, method)) is not None]
-    better, worse = sum(_gains(one) for one in pairs), sum(not one.within_noise for one in pairs)
+    better, worse = sum(gains(one) for one in pairs), sum(not one.within_noise for one in pairs)
     return (
         f"Against `{CONTROL}` in NLL: better on {better}, level on {len(pairs) - better - worse}, worse on {worse} of "
         f"{len(pairs)} problems."
@@ -185,7 +186,7 @@ def standing(method: str, score: Score, problems: Sequence[str], than: str = CON
             score.compare(own[seed][score.metric], other[seed][score.metric]) if score.metric in own[seed] else math.inf
             for seed in seeds
         ]
-        if len(pairs) < _SEVERAL:  # a single seed has no error
+        if len(pairs) < SEVERAL:  # a single seed has no error
             return None
         means.append(mean_of(pairs))
     if not means:
@@ -205,9 +206,9 @@ def measured_on(problems: Sequence[str], score: Score) -> list[str]:
 
 
 def cost(method: str, problems: Sequence[str]) -> float:
-    """Passes in training over those of ordinary training, on average."""
-    found = [results().score(name, method, "passes") for name in problems]
-    return statistics.fmean(one.mean for one in found if one is not None)
+    """Passes in training over those of ordinary training, on average over the runs that came to an end."""
+    lines = [line for name in problems for line in results().at(name, method).values()]
+    return statistics.fmean([line["passes"] for line in lines if "passes" in line] or [float("nan")])
 
 
 def changed_since(method: str) -> bool:
@@ -234,8 +235,8 @@ def by_method(problems: Sequence[str], scores: Sequence[Score]) -> str:
         cells = []
         for score in scores:
             one = None if method == CONTROL else standing(method, score, measured_on(problems, score))
-            cells.append("" if one is None else _marked(one, score.digits))
-        rows.append([f"[`{method}`](cards/{method}.md)", *cells, f"{cost(method, problems):.1f}"])
+            cells.append("" if one is None else marked(one, score.digits))
+        rows.append([linked(method), *cells, f"{cost(method, problems):.1f}"])
     every = {method for name in problems for method in results().methods([name])} - {CONTROL}
     changed = sorted(method for method in every if changed_since(method))
     left = sorted(every - set(found) - set(changed))
@@ -254,21 +255,21 @@ def by_budget(problems: Sequence[str], score: Score, budgets: Sequence[float] = 
     rows = []
     for budget in budgets:
         inside = [name for name in found if cost(name, problems) <= budget + 0.05] if problems else []
-        if len(inside) < _SEVERAL:
+        if len(inside) < SEVERAL:
             continue
         best = min(inside, key=lambda name: found[name].mean)
-        level = []
-        for name in inside:
-            other = standing(name, score, problems, than=best)
-            if name != best and other is not None and not other.above(0.0):
-                level.append(name)
-        first = f"[`{best}`](cards/{best}.md)"
-        against = "" if best == CONTROL else _marked(found[best], score.digits)
-        others = "all others" if len(level) == len(inside) - 1 else ", ".join(f"`{name}`" for name in level) or "none"
-        rows.append([f"{budget:g}x", first, against, others])
+        against = "" if best == CONTROL else marked(found[best], score.digits)
+        rows.append([f"{budget:g}x", linked(best), against, not_told_apart(best, inside, score, problems)])
     if not rows:
         return "By budget: not measured yet."
     return markdown(["cost up to", "leads", score.title, "not told apart from it"], rows)
+
+
+def not_told_apart(best: str, among: Sequence[str], score: Score, problems: Sequence[str]) -> str:
+    """Those whose paired difference to the best is within two standard errors."""
+    found = {name: standing(name, score, problems, than=best) for name in among if name != best}
+    level = [name for name, one in found.items() if one is not None and not one.above(0.0)]
+    return "all others" if len(level) == len(found) else ", ".join(f"`{name}`" for name in level) or "none"
 
 
 def _standings(problems: Sequence[str], score: Score) -> dict[str, Mean]:
@@ -283,13 +284,19 @@ def _standings(problems: Sequence[str], score: Score) -> dict[str, Mean]:
 # Texts
 
 
-def _gains(one: Mean) -> bool:
+def linked(method: str) -> str:
+    """The name with a link to the card, which a method has at any length of training."""
+    return f"[`{method}`](cards/{parted(method).method}.md)"
+
+
+def gains(one: Mean) -> bool:
+    """Whether it is below zero by more than two standard errors."""
     return Mean(-one.mean, one.error, one.count).above(0.0)
 
 
-def _marked(one: Mean, digits: int) -> str:
+def marked(one: Mean, digits: int) -> str:
     """✓ before what is better, bold what is worse, by more than two standard errors."""
-    return ("✓ " if _gains(one) else "") + _signed(one, digits, worse=one.above(0.0))
+    return ("✓ " if gains(one) else "") + _signed(one, digits, worse=one.above(0.0))
 
 
 def _signed(one: Mean, digits: int, *, worse: bool) -> str:

@@ -5,7 +5,7 @@
 
 The pages are written by hand but for what stands between ``<!-- made: NAME -->`` and ``<!-- made: to here -->``. On a
 card NAME is ``facts`` (from the registries), ``picture`` or ``measured`` (from the records of ``make quality`` and
-``make bench``); on the page of all cards ``gallery``; on docs/which_method.md a name of ``measured.TABLES``.
+``make bench``); on the page of all cards ``gallery``; on docs/which_method.md a name of ``TABLES``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import measured
+import one_training
 from method_cards import CARDS, card_names, facts, method_of, page_of, picture
 
+TABLES = {**measured.TABLES, **one_training.TABLES}
 DOCS = CARDS.parent
 CHOICE = DOCS / "which_method.md"
 GALLERY = CARDS / "index.md"
@@ -28,7 +30,7 @@ _MADE = re.compile(r"<!-- made: (?!to here)(.+?) -->\n.*?" + re.escape(_END), re
 def made(page: Path, name: str, text: str) -> str:
     """What belongs between the markers of a name on a page."""
     if page == CHOICE:
-        return measured.TABLES[name]()
+        return TABLES[name]()
     if page == GALLERY:
         return {"gallery": gallery}[name]()
     card = page.stem

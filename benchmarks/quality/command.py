@@ -28,7 +28,7 @@ SESSION = "session/"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0, or 1 where something that must be shown is not."""
+    """0, or 1 where something that must be shown is not, or a run of a smoke test has failed."""
     options = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     choice = chosen(options)
@@ -56,7 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if judged:
         print(f"{sum(one.met for one in judged)} of {len(judged)} shown")
     print(f"the record: {kept.path}")
-    return 0 if all(one.met for one in judged) else 1
+    broken = [line for line in lines if "error" in line] if options.quick else []
+    for line in broken:
+        print(f"failed: {line['problem']}, {line['method']}, seed {line['seed']}: {line['error']}")
+    return 0 if all(one.met for one in judged) and not broken else 1
 
 
 def chosen(options: argparse.Namespace) -> plan.Choice:
@@ -66,7 +69,7 @@ def chosen(options: argparse.Namespace) -> plan.Choice:
     if not groups:
         groups = ("ten", *(name for name in ("slow", "uci", "peers") if getattr(options, name)))
     if options.quick:
-        return plan.Choice(groups, methods or (plan.CONTROL, "bbb"), problems or plan.QUICK, 2, 2, epochs=1)
+        return plan.Choice(groups, methods or plan.QUICK_METHODS, problems or plan.QUICK, 2, 2, plan.QUICK_EPOCHS)
     return plan.Choice(groups, methods, problems, options.seeds, options.splits, None, options.development)
 
 
@@ -173,7 +176,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--check", action="store_true", help="say what is shown; exit code 1 where something is not")
     parser.add_argument(
         "--only", action="append", default=[], metavar="NAME,...",
-        help="only these methods, problems and groups (ten, slow, uci, peers, longer); may repeat",
+        help=f"only these methods, problems and groups ({', '.join(plan.GROUPS)}); may repeat",
     )  # fmt: skip
     parser.add_argument("--slow", action="store_true", help="also Fashion-MNIST whole and CIFAR-10 (hours)")
     parser.add_argument("--uci", action="store_true", help="also nine UCI tables over their standard splits")
@@ -183,7 +186,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--again", action="store_true", help="measure anew, known or not: for when code has changed")
     parser.add_argument("--workers", type=int, default=2, help="processes (2)")
     parser.add_argument("--no-run", action="store_true", help="measure nothing: page, plot and check from the record")
-    parser.add_argument("--quick", action="store_true", help="a smoke test: one epoch; its numbers go to build/")
+    parser.add_argument("--quick", action="store_true", help="a smoke test: two epochs; its numbers go to build/")
     parser.add_argument(
         "--development", action="store_true", help="hold out training data in place of the test set: to choose defaults"
     )

@@ -92,8 +92,7 @@ def _as_then(stepper: Any) -> Any:
 
 def _rules(method: Method) -> list[Any]:
     parts = resolve(method)
-    planned = getattr(parts.stepper, "planned", None)
-    found: list[Any] = [_as_then(described(planned(steps))) for steps in _LENGTHS] if planned is not None else []
+    found: list[Any] = [_as_then(described(parts.planned(parts.stepper, steps))) for steps in _LENGTHS]
     files: list[Path] = []
     if method.temperature == AUTO:
         files += [_PACKAGE / "methods" / "tempering.py"]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .longer import FACTORS, longer
+from .lengths import FACTORS, longer, parted
 from .plan import CONTROL
 
 Line = Mapping[str, Any]
@@ -80,10 +80,15 @@ class Results:
         }
 
     def methods(self, problems: Sequence[str], peers: bool = False) -> list[str]:
-        """Every method that was measured on one of these problems, the control first; not that trained longer."""
+        """Every method that was measured on one of these problems at its epochs, the control first."""
         found = dict.fromkeys(method for (problem, method) in self.lines if problem in problems)
-        kept = [one for one in found if one.startswith("peer: ") == peers and "*" not in one]
+        kept = [one for one in found if one.startswith("peer: ") == peers and parted(one).ordinary]
         return sorted(kept, key=lambda name: name != CONTROL)
+
+    def shortened(self, problems: Sequence[str]) -> list[str]:
+        """Every method that was measured on one of these problems at the cost of one ordinary training."""
+        found = dict.fromkeys(method for (problem, method) in self.lines if problem in problems)
+        return [one for one in found if parted(one).shortened]
 
     def problems(self, among: Sequence[str]) -> list[str]:
         """Those of some problems that anything was measured on."""

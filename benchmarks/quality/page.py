@@ -13,12 +13,14 @@ from . import peers, plan, published
 from .against_goals import LEAST_SPLITS, level_sets, time_ratio
 from .differences import Mean, Results, at_equal_cost
 from .plan import CONTROL
-from .problems import PROBLEMS, SLOW, TEN, UCI
+from .problems import BESIDE, PROBLEMS, SLOW, TEN, UCI
 from .verdicts import verdicts
 from .words import in_words
 
 BEGIN = "<!-- measured: written by `make quality` from here -->"
 END = speed_table.END
+SHOWN = (*TEN, *BESIDE)
+"""The problems that tables have a column for."""
 
 
 def rewrite(page: Path, found: Results, sessions: Sequence[Mapping[str, Any]], old: int) -> None:
@@ -33,13 +35,13 @@ def render(found: Results, sessions: Sequence[Mapping[str, Any]], old: int = 0) 
         return "Nothing was measured yet."
     made = [
         _circumstances(found, sessions, old), _shown(found), in_words(found),
-        _table(found, "NLL", TEN, "nll", 3, _NLL_NOTE),
-        _differences(found), _equal_cost(found),
-        _table(found, "Accuracy", TEN, "accuracy", 3), _table(found, "RMSE", TEN, "rmse", 3, _RMSE_NOTE),
-        _table(found, "Calibration error (ECE, 15 bins)", TEN, "ece", 3),
-        _table(found, "Foreign images: AUROC of the entropy", TEN, "auroc", 3, _OOD_NOTE),
-        _table(found, "Corrupted images: NLL", TEN, "shifted_nll", 3, _SHIFT_NOTE),
-        _table(found, "Corrupted images: accuracy", TEN, "shifted_accuracy", 3),
+        _table(found, "NLL", SHOWN, "nll", 3, _NLL_NOTE),
+        _differences(found), _equal_cost(found), _one_training(found),
+        _table(found, "Accuracy", SHOWN, "accuracy", 3), _table(found, "RMSE", SHOWN, "rmse", 3, _RMSE_NOTE),
+        _table(found, "Calibration error (ECE, 15 bins)", SHOWN, "ece", 3),
+        _table(found, "Foreign images: AUROC of the entropy", SHOWN, "auroc", 3, _OOD_NOTE),
+        _table(found, "Corrupted images: NLL", SHOWN, "shifted_nll", 3, _SHIFT_NOTE),
+        _table(found, "Corrupted images: accuracy", SHOWN, "shifted_accuracy", 3),
         _cost(found), *(_whole(found, name) for name in SLOW),
         _uci(found, "log-likelihood", "nll", -1.0), _uci(found, "RMSE", "rmse", 1.0), _peers(found), _failures(found),
     ]  # fmt: skip
@@ -48,7 +50,9 @@ def render(found: Results, sessions: Sequence[Mapping[str, Any]], old: int = 0) 
 
 _NLL_NOTE = "Test NLL in nats, of regressions in the target's own units: mean over seeds ± its standard error."
 _RMSE_NOTE = "In the target's own units."
-_OOD_NOTE = "Uniform noise for digits, letters (notMNIST) for the others: 0.5 is chance."
+_OOD_NOTE = (
+    "Uniform noise for digits, house numbers (SVHN) for CIFAR-10, letters (notMNIST) for the others: 0.5 is chance."
+)
 _SHIFT_NOTE = (
     "The first 2,000 test images, each with one of six corruptions at severity 3: Gaussian and impulse noise, motion "
     "blur, fog, contrast, elastic."
@@ -62,7 +66,7 @@ def _circumstances(found: Results, sessions: Sequence[Mapping[str, Any]], old: i
     torch = sorted({str(one["versions"]["torch"]) for one in sessions})
     runs = sum(len(lines) for lines in found.lines.values())
     seeds = sorted({len(found.at(name, CONTROL)) for name in TEN if found.at(name, CONTROL)})
-    trained = ", ".join(f"{name} {PROBLEMS[name].epochs}" for name in found.problems([*TEN, *SLOW]))
+    trained = ", ".join(f"{name} {PROBLEMS[name].epochs}" for name in found.problems([*SHOWN, *SLOW]))
     names = plan.other_names()
     lines = [
         f"- {runs} runs; {' or '.join(map(str, seeds)) or 'no'} seeds a cell, which decide split, start and training.",
@@ -99,18 +103,22 @@ def _table(found: Results, title: str, among: Sequence[str], metric: str, digits
     return _section(title, note, ["", *problems], rows)
 
 
+def _above_control(found: Results, problem: str, method: str) -> str:
+    one = found.difference(problem, method)
+    if one is None or method == CONTROL:
+        return ""
+    text = "failed" if not math.isfinite(one.mean) else f"{one.mean:+.3f} ± {one.error:.3f}"
+    if not one.within_noise:
+        warned = all(line.get("warnings") or "error" in line for line in found.at(problem, method).values())
+        return f"**{text}**" + (" ⚠" if warned else "")
+    return text
+
+
 def _differences(found: Results) -> str:
-    problems = found.problems(TEN)
+    problems = found.problems(SHOWN)
 
     def cell(problem: str, method: str) -> str:
-        one = found.difference(problem, method)
-        if one is None or method == CONTROL:
-            return ""
-        text = "failed" if not math.isfinite(one.mean) else f"{one.mean:+.3f} ± {one.error:.3f}"
-        if not one.within_noise:
-            warned = all(line.get("warnings") or "error" in line for line in found.at(problem, method).values())
-            return f"**{text}**" + (" ⚠" if warned else "")
-        return text
+        return _above_control(found, problem, method)
 
     note = (
         f"To {CONTROL} at the same seeds, ± the standard error of the paired differences. Bold: worse by more than two "
@@ -140,8 +148,24 @@ def _equal_cost(found: Results) -> str:
     return _section(f"At equal cost: NLL above longer {CONTROL}'s", note, ["", *problems], rows) if rows else ""
 
 
+def _one_training(found: Results) -> str:
+    methods = found.shortened(SHOWN)
+    problems = [name for name in SHOWN if any(found.at(name, method) for method in methods)]
+
+    def cell(problem: str, method: str) -> str:
+        text, passes = _above_control(found, problem, method), found.score(problem, method, "passes")
+        return f"{text} ({passes.mean:.2f})" if text and passes is not None and math.isfinite(passes.mean) else text
+
+    note = (
+        f"NLL above that of {CONTROL}, of methods that cost more, held to its cost: their epochs divided by that of a "
+        "step, or that budget given to those that take one; in brackets the passes it came to. Bold and ⚠ as above."
+    )
+    rows = _rows(found, problems, cell, methods) if methods else []
+    return _section(f"At the cost of one training: NLL above {CONTROL}'s", note, ["", *problems], rows)
+
+
 def _cost(found: Results) -> str:
-    problems = found.problems(TEN)
+    problems = found.problems(SHOWN)
 
     def cell(problem: str, method: str) -> str:
         return _price(found, problem, method)

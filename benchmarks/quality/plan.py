@@ -11,20 +11,25 @@ from functools import cache
 from bayeswell import BayeswellError
 from bayeswell.datasets import data_status
 from bayeswell.methods import METHODS, find_method
+from bayeswell.methods.budget import ORDINARY
 
 from . import peers
 from .deciding import AUTO, checksum, sha
-from .longer import FACTORS, longer, parted
-from .problems import PROBLEMS, SLOW, SPLITS, TEN, UCI
+from .lengths import FACTORS, budgeted, longer, parted, shorter
+from .problems import BESIDE, PROBLEMS, SLOW, SPLITS, TEN, UCI
 from .runs import DRAWS
 
 CONTROL = "map"
 SEEDS = 3
 UCI_METHODS = (AUTO, CONTROL, "deep-ensemble", "hwa", "sghmc")
-GROUPS = ("ten", "slow", "uci", "peers", "longer")
+EQUAL_COST = "equal-cost"
+GROUPS = ("ten", "slow", "uci", "peers", "longer", EQUAL_COST)
 DEVELOPMENT = "/development"
 """After the keys of runs that did not touch the test set."""
 QUICK = ("digits", "wine", "yacht")
+QUICK_METHODS = (CONTROL, "bbb", "hwa/2")
+QUICK_EPOCHS = 2
+"""The least that can be divided by a cost."""
 _RECIPE = 1
 """Grows when the measurement itself changes: every result is then measured again."""
 
@@ -72,6 +77,21 @@ def other_names() -> dict[str, str]:
     return {name: first[checksum(name)] for name in METHODS if first[checksum(name)] != name}
 
 
+def at_one_training() -> dict[str, str]:
+    """Methods that cost more than ordinary training, and the name that each has at the cost of one.
+
+    What costs no more stands in the record at the epochs of all, and is not run twice.
+    """
+    found = {}
+    for name in named():
+        method = find_method(name)
+        if method.budget is not None:
+            found[name] = budgeted(name)
+        elif method.cost > ORDINARY:
+            found[name] = shorter(name, method.cost / ORDINARY)
+    return found
+
+
 @cache
 def has_auto() -> bool:
     """Whether ``fit`` can be left to choose."""
@@ -85,10 +105,11 @@ def has_auto() -> bool:
 def cell(problem: str, method: str, seed: int, epochs: int | None = None, development: bool = False) -> Cell:
     """The cell as it would be measured now."""
     described_problem = dataclasses.asdict(PROBLEMS[problem])
-    trained, factor = parted(method)
-    if factor > 1:
-        epochs = factor * (epochs or PROBLEMS[problem].epochs)
-    decided = sha([described_problem, checksum(trained), DRAWS, _RECIPE, epochs])
+    length = parted(method)
+    if length.factor != 1:
+        epochs = length.epochs(epochs or PROBLEMS[problem].epochs)
+    given = [dict(length.settings)] if length.settings else []
+    decided = sha([described_problem, checksum(length.method), DRAWS, _RECIPE, epochs, *given])
     return Cell(problem, method, seed, decided, epochs, development)
 
 
@@ -105,7 +126,9 @@ def cells(choice: Choice) -> list[Cell]:
 
 
 def _problems(group: str, choice: Choice) -> list[str]:
-    known: dict[str, Sequence[str]] = {"ten": TEN, "slow": SLOW, "uci": UCI, "peers": peers.PROBLEMS, "longer": TEN}
+    known: dict[str, Sequence[str]] = {
+        "ten": TEN, "slow": SLOW, "uci": UCI, "peers": peers.PROBLEMS, "longer": TEN, EQUAL_COST: (*TEN, *BESIDE),
+    }  # fmt: skip
     if group == "ten" and choice.problems:
         elsewhere = {name for other in choice.groups if other in {"slow", "uci"} for name in known[other]}
         return [name for name in choice.problems if name not in elsewhere]
@@ -117,6 +140,9 @@ def _methods(group: str, choice: Choice) -> list[str]:
         return [name for name in peers.names() if not choice.methods or name in choice.methods]
     if group == "longer":
         return [longer(CONTROL, factor) for factor in FACTORS]
+    if group == EQUAL_COST:
+        named_so = at_one_training().items()
+        return [short for name, short in named_so if not choice.methods or {name, short} & set(choice.methods)]
     own = [name for name in choice.methods if not name.startswith(peers.PREFIX)]
     if choice.methods:
         return sorted(own, key=lambda name: name != CONTROL)
@@ -147,7 +173,7 @@ def sort_out(only: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...], tup
 
 def _is_method(name: str) -> bool:
     try:
-        find_method(name)
+        find_method(parted(name).method)
     except BayeswellError:
         return False
     return True

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
-from .longer import parted
+from .lengths import parted
 
 if TYPE_CHECKING:
     from .plan import Cell
@@ -33,8 +33,9 @@ def measure(cell: Cell) -> dict[str, Any]:
         if cell.method.startswith(peers.PREFIX):
             found = peers.run(cell.method, cell.problem, cell.seed, cell.epochs)
         else:
-            settings = {} if cell.epochs is None else {"epochs": cell.epochs}
-            found = runs.run(cell.problem, parted(cell.method)[0], cell.seed, settings, cell.development)
+            length = parted(cell.method)
+            settings = {**length.settings, **({} if cell.epochs is None else {"epochs": cell.epochs})}
+            found = runs.run(cell.problem, length.method, cell.seed, settings, cell.development)
     except Exception as error:
         found = {"error": f"{type(error).__name__}: {error}"}
     return {**found, "wall": time.perf_counter() - began}

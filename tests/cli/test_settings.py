@@ -56,6 +56,7 @@ SAID: Mapping[str, tuple[list[str], Any]] = {
     "prediction": (["--prediction", "mean"], "mean"),
     "trace": (["--trace", "test"], "test"),
     "trace_steps": (["--trace-steps", "30"], 30),
+    "train_size": (["--train-size", "0.5"], 0.5),
     "trace_draws": (["--trace", "test", "--trace-draws", "25"], 25),
     "diagnose": (["--diagnose"], True),
 }

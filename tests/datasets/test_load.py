@@ -6,8 +6,10 @@ import csv
 import dataclasses
 import gzip
 import io
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -181,6 +183,28 @@ def test_digits_by_name_are_the_digits_of_the_function() -> None:
 
 def rows(pair: tuple[Tensor, Tensor]) -> set[tuple[float, ...]]:
     return {tuple(row) for row in torch.cat([pair[0].flatten(1), pair[1].reshape(-1, 1)], dim=1).tolist()}
+
+
+def test_some_of_the_training_examples() -> None:
+    """Nested for one seed, others for another; what is held out and the test set stay the same."""
+    settings: dict[str, Any] = {"validation": 50, "standardise": False}
+    whole, many, few = (load_data("diabetes", **settings, train_size=size) for size in (None, 200, 0.3))
+    left = len(whole.train[1])
+    assert (len(many.train[1]), len(few.train[1])) == (200, round(0.3 * left))
+    rows = [{tuple(row) for row in torch.cat(data.train, 1).tolist()} for data in (whole, many, few)]
+    assert rows[2] < rows[1] < rows[0]
+    other = load_data("diabetes", **settings, train_size=200, seed=1)
+    assert {tuple(row) for row in torch.cat(other.train, 1).tolist()} != rows[1]
+    for data in (many, few):
+        assert data.validation is not None
+        assert whole.validation is not None
+        torch.testing.assert_close(data.validation, whole.validation, rtol=0, atol=0)
+        torch.testing.assert_close(data.test, whole.test, rtol=0, atol=0)
+    all_of_them = load_data("diabetes", **settings, train_size=left)
+    torch.testing.assert_close(all_of_them.train, whole.train, rtol=0, atol=0)
+    for size in (left + 1, 0, 1e-9, -3, True, math.nan, "many"):
+        with pytest.raises(SettingError, match=f"train_size = {size!r}; a number from 1 to the {left} training"):
+            load_data("diabetes", **settings, train_size=size)
 
 
 def test_validation_by_seed_and_by_the_last_of_train() -> None:

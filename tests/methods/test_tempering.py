@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import bayeswell as bw
 from bayeswell.lifting import DrawnDropout, put_in_dropout
-from bayeswell.methods import assemble, find_method
+from bayeswell.methods import assemble, find_method, resolve
 from bayeswell.methods.tempering import COLD_START, DROPOUT_PER_TEMPERATURE, PRIOR_WEIGHT, SHARE, TargetSpread
 from bayeswell.optimizers.standard import rate_for
 from bayeswell.types import Progress
@@ -147,6 +148,35 @@ def test_the_rate_fits_the_length(steps: int, rate: float) -> None:
     groups = {group["name"]: group["lr"] for group in parts.optimizer.param_groups}
     assert groups["means"] == pytest.approx(rate)
     assert groups["stds"] == pytest.approx(10 * rate)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "rate"),
+    [
+        ("bbb", {"temperature": 1.0}, 0.0075),
+        ("k-tied", {"temperature": 0.2}, 0.0075),
+        ("hwa", {"temperature": 0.7}, 0.0075),
+        ("bbb", {"temperature": 1.0, "stepper": {"name": "adam", "lr": 0.002}}, 0.002),
+        ("bbb", {}, 0.005),
+        ("bbb", {"temperature": 0.01, "prior_weight": 0.1}, 0.005),
+        ("map", {"temperature": 1.0}, 0.005),
+    ],
+)
+def test_where_a_temperature_is_given_drawn_weights_take_longer_steps(
+    method: str, settings: dict[str, Any], rate: float
+) -> None:
+    """0.6 / sqrt(6400) = 0.0075; not for points, narrow draws, a width that is found, or a rate of one's own."""
+    parts = assemble(
+        find_method(method).changed(**settings), net(), "gaussian", dataset_size=50, batches=5, epochs=1280,
+        generator=bw.make_generator(0),
+    )  # fmt: skip
+    parts.before_step(Progress(0, 6400, 0, 5))
+    assert parts.optimizer.param_groups[0]["lr"] == pytest.approx(rate, rel=1e-3)  # of a whole number of steps
+
+
+def test_a_stepper_that_takes_care_of_the_divergence_keeps_its_rate() -> None:
+    parts = resolve(find_method("ivon").changed(temperature=1.0))
+    assert parts.planned(parts.stepper, 6400) == parts.stepper.planned(6400)
 
 
 def test_dropout_that_was_put_in_follows_the_fit_and_own_dropout_does_not(tmp_path: Path) -> None:

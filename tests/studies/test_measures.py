@@ -40,6 +40,7 @@ spectra = true
 signal_to_noise = "all"
 sharpness = 0.1
 corruptions = ["noise", "contrast"]
+predictions = ["mean", "linearised"]
 [scales.cpu]
 """
 
@@ -76,6 +77,19 @@ def test_ranks_and_sharpness_are_those_of_the_model_in_the_folder(lines: tuple[P
         predictor.model, predictor.likelihood, some_training_examples(data, 500), rho=0.1, draws=3, steps=10
     )
     assert scores["sharpness.ascent"] == pytest.approx(by_hand.ascent, rel=1e-4)
+
+
+def test_one_training_is_scored_by_several_predictions(lines: tuple[Path, dict[str, Line]]) -> None:
+    folder, found = lines
+    cell = read_study(folder / "study.toml").scale("cpu").cells[0]
+    (place,) = (folder / "runs" / "study" / "cpu").glob("vi-*")
+    predictor, data = load_model(place), load_problem(cell.experiment, with_ood=False).data
+    scores = found["vi"].scores
+    for way in ("mean", "linearised"):
+        probabilities = predictor.predict(data.test[0], draws=7, seed=0, prediction=way).probabilities
+        assert scores[f"{way}.nll"] == pytest.approx(nll(probabilities, data.test[1]).value, rel=1e-5)
+    assert len({round(scores[name], 4) for name in ("nll", "mean.nll", "linearised.nll")}) == 3
+    assert found["point"].scores["mean.nll"] == pytest.approx(found["point"].scores["nll"], rel=1e-6)
 
 
 def test_equal_stds_have_rank_one_before_training(lines: tuple[Path, dict[str, Line]]) -> None:
@@ -154,6 +168,7 @@ def test_what_was_measured_before_is_measured_again_without_training(
         ("sharpness = -1", "above 0"),
         ('corruptions = ["fogg"]', "study.toml: measure: .*fog"), ("spectra = 3", "true or false"),
         ("corruptions = true", "names or families"), ("corruptions = [3]", "names or families"),
+        ('predictions = ["drawn"]', "a list of sampled, linearised, mean"), ("predictions = 3", "a list of sampled"),
     ],
 )  # fmt: skip
 def test_a_measure_that_there_is_not_is_refused_before_any_run(tmp_path: Path, line: str, word: str) -> None:

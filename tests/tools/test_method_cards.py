@@ -115,7 +115,7 @@ def test_the_gallery_and_the_choice_show_all_there_is() -> None:
     for card in card_names():
         assert gallery.count(f"]({card}.md)") == 2
     names = write_cards.names_on(write_cards.CHOICE.read_text(encoding="utf-8"))
-    assert sorted(names) == sorted(write_cards.measured.TABLES)
+    assert sorted(names) == sorted(write_cards.TABLES)
 
 
 def test_what_is_made_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,6 @@ from benchmarks.quality import (  # noqa: E402
     against_goals,
     command,
     deciding,
-    longer,
     page,
     peers,
     plan,
@@ -455,11 +454,3 @@ def test_at_equal_cost_the_control_is_the_one_trained_as_long() -> None:
     assert at_equal_cost(found, "wine", "vl") is None  # nothing that was measured costs as much
     assert "map*2" not in found.methods(["wine"])
     assert "-0.150 ± 0.000" in page.render(found, [SESSION])
-
-
-def test_a_longer_control_is_the_method_with_more_epochs() -> None:
-    assert longer.parted("map*5") == ("map", 5)
-    assert longer.parted("map") == ("map", 1)
-    cells = plan.cells(Choice(("longer",), problems=("wine",), seeds=1))
-    assert [(one.method, one.epochs) for one in cells] == [("map*2", 80), ("map*5", 200)]
-    assert len({one.decided for one in (*cells, plan.cell("wine", "map", 0))}) == 3

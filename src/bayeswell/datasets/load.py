@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -66,6 +67,7 @@ def load_data(
     *,
     validation: int | float | None = None,
     validation_rule: str = "seed",
+    train_size: int | float | None = None,
     seed: int = 0,
     standardise: bool = True,
     folder: AnyPath | None = None,
@@ -73,9 +75,10 @@ def load_data(
     """Train, validation and test examples in memory, standardised by the training examples alone.
 
     ``validation`` is how many training examples (a whole number), or which share of them (below 1), are held out:
-    drawn by ``seed``, or with the rule ``last`` the last of the training set, as papers do. The test examples do not
-    depend on ``seed``. ``folder`` is where files lie, if not in BAYESWELL_DATA or the cache folder. Without
-    ``standardise`` images stay in [0, 1] and tables in their own units.
+    drawn by ``seed``, or with the rule ``last`` the last of the training set, as papers do. ``train_size`` keeps so
+    many of the others (or such a share) to train on, drawn by ``seed``; what is held out is the same for every size.
+    The test examples do not depend on ``seed``. ``folder`` is where files lie, if not in BAYESWELL_DATA or the cache
+    folder. Without ``standardise`` images stay in [0, 1] and tables in their own units.
     """
     part = find_data(choice)
     if validation_rule not in VALIDATION_RULES:
@@ -90,6 +93,7 @@ def load_data(
     held: RawPair | None = None
     if count := _validation_count(validation, len(raw.train[1])):
         train, held = split_in_two(raw.train, count, seed=seed if validation_rule == "seed" else None)
+    train = _some(train, train_size, seed)
     classes = raw.class_names is not None
     columns = Columns.learn(train[0]) if isinstance(train[0], Table) else None
     _warn_of_outliers(raw, train)
@@ -195,6 +199,20 @@ def _scaled(pair: Pair, scaling: Scaling) -> Pair:
     if shift is None or scale is None or not inputs.dtype == shift.dtype == torch.float32:
         return scaling.inputs(inputs), targets
     return inputs.sub_(shift).div_(scale), targets
+
+
+def _some(train: RawPair, size: float | None, seed: int) -> RawPair:
+    """So many of the training examples; those of a smaller size are among those of a larger one."""
+    if size is None:
+        return train
+    whole = len(train[1])
+    number = isinstance(size, int | float) and not isinstance(size, bool) and math.isfinite(size)
+    count = 0 if not number else round(size * whole) if size < 1 else int(size)
+    if not 0 < count <= whole:
+        raise SettingError(
+            f"train_size = {size!r}; a number from 1 to the {whole:,} training examples there are, or a share below 1"
+        )
+    return split_in_two(train, whole - count, seed=derive_seed(seed, "train_size"))[0]
 
 
 def _validation_count(validation: float | None, examples: int) -> int:

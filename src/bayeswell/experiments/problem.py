@@ -79,7 +79,7 @@ def data_of(experiment: Experiment, given: Given = NOTHING) -> Data:
         part = find_data(_choice(experiment.data))
     return load_data(
         folded(part, experiment.fold), validation=experiment.validation, validation_rule=experiment.validation_rule,
-        seed=experiment.seed, standardise=experiment.standardise,
+        train_size=experiment.train_size, seed=experiment.seed, standardise=experiment.standardise,
     )  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def training_data(experiment: Experiment, data: Data, given: Given = NOTHING) ->
     """
     augment = experiment.augmentation
     if needs_code(experiment.data) and given.data is not None and given.data.feed is not None:
-        for name in ("validation", "fold", "workers", "standardise"):
+        for name in ("validation", "train_size", "fold", "workers", "standardise"):
             if getattr(experiment, name):
                 raise SettingError(
                     f"{name} = {getattr(experiment, name)!r}: a {type(given.data.feed).__name__} is trained on as it "

@@ -102,6 +102,15 @@ class RunSettings:
     validation_rule: Annotated[
         str, Setting(HOW, "Held out: drawn by the seed, or the last of the training set (last).")
     ] = "seed"
+    train_size: Annotated[
+        float | None,
+        Setting(
+            HOW,
+            "Train on so many of the other examples only, or (below 1) such a share of them, drawn by the seed.",
+            shown="all",
+            check=examples,
+        ),
+    ] = None
     fold: Annotated[
         str | None,
         Setting(

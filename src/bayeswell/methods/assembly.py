@@ -182,8 +182,8 @@ def assemble(
     """
     parts = method if isinstance(method, ResolvedMethod) else resolve(method)
     total_steps = max(1, epochs * batches)  # a run of no epochs has an optimizer too, which never steps
-    chosen, stepper = parts.method, parts.stepper.planned(total_steps)
-    std_stepper = None if parts.std_stepper is None else parts.std_stepper.planned(total_steps)
+    chosen, stepper = parts.method, parts.planned(parts.stepper, total_steps)
+    std_stepper = None if parts.std_stepper is None else parts.planned(parts.std_stepper, total_steps)
     model = _lifted(parts, net, where, member)
     model = model if output is None else model.with_output(output)
     if parts.tempers_itself:

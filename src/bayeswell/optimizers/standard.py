@@ -75,8 +75,9 @@ class Adam(Stepper):
 
     m^ and v^ are the moving averages of g and g^2, debiased. No weight moves by much more than lr in a step.
 
-    ``lr`` None fits the length of the run: 0.4 / sqrt(steps), at most 0.01 (``rate_for``). Without a plan (``build``
-    alone) it is torch's 0.001. In tables of settings (``stepper={"name": "adam", "beta2": 0.99}``, TOML, ``--set
+    ``lr`` None fits the length of the run: 0.4 / sqrt(steps), at most 0.01 (``rate_for``; a method at a given
+    temperature of 0.1 or more plans 0.6 / sqrt(steps) for posteriors with stds). Without a plan (``build`` alone) it is
+    torch's 0.001. In tables of settings (``stepper={"name": "adam", "beta2": 0.99}``, TOML, ``--set
     stepper.beta2=0.99``) ``beta1`` and ``beta2`` set one of the ``betas``.
     """
 

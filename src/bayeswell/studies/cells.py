@@ -23,6 +23,7 @@ LATER: Mapping[str, Any] = {
     "trace": None,
     "trace_steps": None,
     "trace_draws": None,
+    "train_size": None,
 }
 """Settings of runs and methods that came when results were kept already, with the value that changes nothing.
 

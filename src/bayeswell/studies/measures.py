@@ -11,6 +11,7 @@
     signal_to_noise = "2.weight"       # snr.stds, snr.means along training, of a layer (or "all"); needs `diagnose`
     sharpness = 0.05                   # radius: sharpness.one_step, sharpness.ascent (500 training examples, 3 draws)
     corruptions = "all"                # corrupted.ece, corrupted.noise.ece, ... as `evaluate --corruptions`
+    predictions = ["sampled", "linearised"]  # the test scores by these predictions: sampled.nll, linearised.nll, ...
 
 What a posterior does not have (stds of a point, say) gives no score, and a claim about it no result.
 """
@@ -28,11 +29,11 @@ from ..experiments.corrupted_scores import ALL, corrupted_scores, names_of
 from ..experiments.given import NOTHING
 from ..experiments.inspection.posterior import EXAMPLES, model_before_training, some_training_examples
 from ..experiments.run_records import RECORDS
-from ..experiments.scores import BATCH
+from ..experiments.scores import BATCH, evaluation_of
 from ..lifting import BayesianModule
 from ..nested import taken
 from ..persistence import read_document
-from ..types import FACTORISED
+from ..types import FACTORISED, PREDICTIONS
 
 Scores = dict[str, float]
 Curves = dict[str, list[float]]
@@ -63,6 +64,9 @@ def read_measures(file: str, table: Mapping[str, Any]) -> dict[str, Any]:
         names_of(named)
     except SettingError as error:
         raise SettingError(f"{file}: measure: {error}") from error
+    ways = wanted.get("predictions", PREDICTIONS)
+    if not isinstance(ways, list | tuple) or not set(map(str, ways)) <= set(PREDICTIONS):
+        raise SettingError(f"{file}: measure: predictions = {ways!r:.60}; a list of {', '.join(PREDICTIONS)}")
     return wanted
 
 
@@ -189,7 +193,15 @@ def _corruptions(seen: _Seen, names: Any) -> tuple[Scores, Curves]:
     return scores, {}
 
 
+def _predictions(seen: _Seen, ways: list[str]) -> tuple[Scores, Curves]:
+    scores: Scores = {}
+    for way in ways:
+        found = evaluation_of(seen.predictor, seen.data, draws=seen.draws, prediction=way)
+        scores |= {f"{way}.{name}": float(value) for name, value in found.items()}
+    return scores, {}
+
+
 _KINDS: Mapping[str, Callable[[_Seen, Any], tuple[Scores, Curves]]] = {
     "ranks": _ranks, "spectra": _spectra, "signal_to_noise": _signal_to_noise, "sharpness": _sharpness,
-    "corruptions": _corruptions,
+    "corruptions": _corruptions, "predictions": _predictions,
 }  # fmt: skip

@@ -17,9 +17,11 @@ PAGE = "README.md"
 _MADE = "Made by `bayeswell study`; do not edit."
 _INDEX = """What the papers are known for, tried at a scale that two cores can do. A claim has its rule in the file;
 its row, the numbers and all controls are on the paper's page. `docs/studies.md` tells how a study is written;
-`bayeswell study studies --scale cpu` runs what is missing, and goes on after a kill."""
+`bayeswell study studies --scale cpu` runs what is missing, and goes on after a kill. Which method to take is another
+question, which `make quality` and `docs/which_method.md` answer."""
 _ALL = "All claims of each paper, counted by what our runs say of them:"
-_GAINS = "Paper and ours: of two cells the gain of the first over the second, positive where it is better."
+GAINS = """Paper and ours: of two ways to train the gain of the first over the second, positive where it is better; of
+one way its score; else a ratio, or a slope along the grid, as the rule says."""
 _COUNTED = (HOLDS, FAILS, UNTESTED, UNKNOWN)
 
 
@@ -69,7 +71,7 @@ def _headlines(folders: Mapping[Path, Mapping[str, tuple[Study, Findings | None]
                     place = f"[{folder.name}]({folder.name}/{PAGE})"
                     rows.append(f"| {place} | {_cell(claim.headline)} | {paper} | {ours} | {word} |")
     return [] if not rows else ["| from | claim | in the paper | ours | verdict, and what controls say |",
-                                "|---|---|---|---|---|", *rows, "", _GAINS, ""]  # fmt: skip
+                                "|---|---|---|---|---|", *rows, "", GAINS, ""]  # fmt: skip
 
 
 def _controls(study: Study, found: Findings, claim: Claim) -> str:
@@ -140,7 +142,7 @@ def _claims(study: Study, found: Findings) -> str:
             continue
         rows.append(_row(claim, found.verdict(claim)))
         rows += [_row(one, found.verdict(one), "control: ") for one in study.claims if one.control_of == claim.name]
-    return "\n".join([*rows, "", _GAINS])
+    return "\n".join([*rows, "", GAINS])
 
 
 def _row(claim: Claim, verdict: Verdict, before: str = "") -> str:
