@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
+from bayeswell.cli import main
 from bayeswell.errors import SettingError
 
 OUT = "--out new"
+APP = sys.modules["bayeswell.cli.app"]  # `bayeswell.cli.app` is the application itself
 CASES = [
     ("train --method bbbb --out new", "did you mean 'bbb'"),
     ("train --data digts --out new", "did you mean 'digits'"),
@@ -178,6 +182,28 @@ def test_what_the_machine_takes_away_is_no_fault_of_ours(
     assert re.search(words, line)
     assert "`resume` goes on" in line
     assert "a fault of" not in line
+
+
+@pytest.mark.parametrize("place", ["get_command", "use_lasting_streams"])
+def test_memory_that_ends_before_the_command_begins(
+    place: str, bayeswell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(APP if hasattr(APP, place) else typer.main, place, _out_of_memory)
+    said = bayeswell("methods", "--json")
+    assert said.code == 1
+    (line,) = said.err.splitlines()
+    assert line.startswith("bayeswell: out of memory: free some")
+
+
+def test_too_little_memory_for_that_line(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("bayeswell.methods.method_names", _out_of_memory)
+    monkeypatch.setattr(APP, "one_line", _out_of_memory)
+    assert main(["methods", "--json"]) == 1
+    assert capfd.readouterr().err == "bayeswell: out of memory\n"
+
+
+def _out_of_memory(*arguments: object) -> None:
+    raise MemoryError
 
 
 def test_an_interrupt_leaves_with_130(bayeswell: Any, monkeypatch: pytest.MonkeyPatch) -> None:

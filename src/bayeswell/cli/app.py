@@ -7,6 +7,8 @@ Faults are one line on stderr, warnings too; ``--debug`` shows the traceback.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import sys
 import warnings
@@ -77,9 +79,21 @@ def everything(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
-    use_lasting_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
-    debug = DEBUG in given
+    try:
+        return _run([argument for argument in given if argument != DEBUG])
+    except typer.Exit as leave:
+        return leave.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        return _say("interrupted", INTERRUPTED)
+    except Exception as error:
+        if DEBUG in given:
+            raise
+        return _told(error)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    use_lasting_streams()
     command = typer.main.get_command(app)
     with warnings.catch_warnings():
         for category in (DeprecationWarning, FutureWarning):  # of other libraries, for their own users
@@ -87,19 +101,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.simplefilter("default", UserWarning)
         warnings.simplefilter("always", BayeswellWarning)
         warnings.showwarning = _show_warning
-        try:
-            code = command.main(
-                args=[argument for argument in given if argument != DEBUG], prog_name="bayeswell", standalone_mode=False
-            )
-            return code if isinstance(code, int) else 0
-        except typer.Exit as leave:
-            return leave.exit_code
-        except (KeyboardInterrupt, typer.Abort):
-            return _say("interrupted", INTERRUPTED)
-        except Exception as error:
-            if debug:
-                raise
-            return _say(*_judged(error))
+        code = command.main(args=list(arguments), prog_name="bayeswell", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+
+
+def _told(error: Exception) -> int:
+    """Say in one line what went wrong; the exit code."""
+    try:
+        return _say(*_judged(error))
+    except MemoryError:  # too little even for that line
+        with contextlib.suppress(OSError):  # nobody may be there to read it
+            os.write(2, b"bayeswell: out of memory\n")
+        return FAILED
 
 
 def _judged(error: Exception) -> tuple[str, int]:
