@@ -159,8 +159,9 @@ def test_the_index_counts_the_claims_of_each_paper(study_file: Path) -> None:
     assert "| [A paper, 2020](paper/README.md) | 0 of 4 | 0 | 0 | 0 | 1 |" in pages[1].read_text()
     large = study_file.read_text().replace("[scales.cpu]", "[scales.paper]")
     study_file.with_name("large.toml").write_text(large)
-    text = write_pages(root, find_studies(root))[1].read_text()
-    assert "| [A paper, 2020](paper/README.md) | 0 of 4 | 0 | 0 | 1 | 1 |" in text
+    page, index = (path.read_text() for path in write_pages(root, find_studies(root)))
+    assert "| [A paper, 2020](paper/README.md) | 0 of 4 | 0 | 0 | 1 | 1 |" in index
+    assert page.count("| only at the scale paper | **not testable at this scale** |") == 1
 
 
 def test_the_index_says_what_a_paper_is_known_for_and_what_its_controls_tell(study_file: Path, tmp_path: Path) -> None:

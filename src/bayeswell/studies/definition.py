@@ -81,6 +81,11 @@ class Study:
         """Where its results are kept, one JSON object a line."""
         return self.path.parent / "results" / f"{self.name}.jsonl"
 
+    @property
+    def runs_on_a_processor(self) -> bool:
+        """Whether it has a scale for that; data that are not everywhere, or sizes, may leave it the scale paper alone."""
+        return "cpu" in self.scales
+
     def scale(self, name: str) -> Scale:
         """One of its sizes."""
         if name not in self.scales:

@@ -6,13 +6,13 @@ import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import SettingError
 from ..metrics.estimates import Estimate
 from .cells import Cell
-from .claims import Claim, Verdict, judge
+from .claims import UNKNOWN, UNTESTED, Claim, Verdict, judge
 from .definition import Scale, Study
 from .results import Line, lines_of
 from .statistics import chosen, over_seeds, values_of
@@ -79,8 +79,11 @@ class Findings:
         return None
 
     def verdict(self, claim: Claim) -> Verdict:
-        """By the rule of the claim."""
-        return judge(claim, self.scale.name, self.scale.judges, self.values, self.points, self.printed)
+        """By the rule of the claim. A study that has the scale paper alone is not testable until someone has run it."""
+        found = judge(claim, self.scale.name, self.scale.judges, self.values, self.points, self.printed)
+        if found.word == UNKNOWN and not self.study.runs_on_a_processor:
+            return replace(found, word=UNTESTED, said="only at the scale paper")
+        return found
 
     @property
     def done(self) -> int:

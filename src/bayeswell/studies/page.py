@@ -35,20 +35,19 @@ def write_page(folder: Path, found: Mapping[str, tuple[Study, Findings | None]])
 
 
 def write_index(root: Path, folders: Mapping[Path, Mapping[str, tuple[Study, Findings | None]]]) -> Path:
-    """What the claims of all papers are worth, in one screen. A study that has the scale paper alone counts as not
-    testable until someone has run it."""
+    """What the claims of all papers are worth, in one screen."""
     lines = ["# Studies: papers' claims, tried", "", _MADE, "", _INDEX, "", *_headlines(folders), _ALL, "",
              f"| paper | runs | {' | '.join(_COUNTED)} |", "|---|---|---|---|---|---|"]  # fmt: skip
     for folder, found in folders.items():
         counts = dict.fromkeys(_COUNTED, 0)
         done = wanted = 0
         for study, findings in found.values():
-            shown, large = findings or _nothing(study), findings is None and "cpu" not in study.scales
-            if not large:
+            shown = findings or _nothing(study)
+            if findings is not None or study.runs_on_a_processor:
                 done, wanted = done + shown.done, wanted + shown.wanted
             for claim in study.claims:
                 if not claim.control_of:
-                    counts[UNTESTED if large else shown.verdict(claim).word] += 1
+                    counts[shown.verdict(claim).word] += 1
         title = next(iter(found.values()))[0].paper
         cells = " | ".join(str(counts[word]) for word in _COUNTED)
         lines.append(f"| [{title}]({folder.name}/{PAGE}) | {done} of {wanted} | {cells} |")
@@ -93,7 +92,7 @@ def findings_of(studies: Sequence[Study]) -> dict[str, tuple[Study, Findings | N
 
 def _nothing(study: Study) -> Findings:
     """A study without results: its claims have a row each all the same."""
-    name = "cpu" if "cpu" in study.scales else next(iter(study.scales))
+    name = "cpu" if study.runs_on_a_processor else next(iter(study.scales))
     return Findings(study, study.scales[name], [])
 
 
