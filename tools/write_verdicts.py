@@ -3,9 +3,9 @@
     python tools/write_verdicts.py             write them
     python tools/write_verdicts.py --check     exit code 1 where a page is not what studies/README.md says
 
-``bayeswell study`` makes studies/README.md from the committed results: a row for each claim that a paper is known for,
-and the count of all. The site has no page of the studies themselves, so that each page of docs/papers takes its rows
-from there, between two marks, and docs/papers/index.md the counts.
+``bayeswell study`` makes studies/README.md from the committed results: the count of all claims of a paper and what they
+are worth, and a row for each that it is known for. The site has no page of the studies themselves, so that each page of
+docs/papers takes its rows from there, between two marks, and docs/papers/index.md the counts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LINK = re.compile(r"\[([^\]]*)\]\((\w+)/README\.md\)")
 
 
 def rows_of(index: str) -> tuple[list[list[str]], list[list[str]]]:
-    """The rows of the two tables of studies/README.md: claims that papers are known for, and counts by paper."""
+    """The rows of the two tables of studies/README.md: claims that papers are known for, and all of them by paper."""
     tables: list[list[list[str]]] = []
     before = ""
     for line in index.splitlines():
@@ -50,7 +50,7 @@ def rows_of(index: str) -> tuple[list[list[str]], list[list[str]]]:
         raise ValueError(
             f"studies/README.md has {len(tables)} tables, not 2; bayeswell study studies --no-run makes it"
         )
-    claims, counts = tables
+    counts, claims = tables
     return claims[2:], counts[2:]
 
 
@@ -66,7 +66,7 @@ def claims_of(index: str, folder: str) -> str:
     """The rows of one paper, its counts, and where all the rest stands."""
     claims, counts = rows_of(index)
     own = [row[1:] for row in claims if folder_of(row[0]) == folder]
-    runs, holds, fails, untested, unknown = next(row[1:] for row in counts if folder_of(row[0]) == folder)
+    short, runs, holds, fails, untested, unknown = next(row[1:] for row in counts if folder_of(row[0]) == folder)
     said = [f"{holds} hold", f"{fails} do not hold", f"{untested} cannot be tested at this scale"]
     if unknown != "0":
         said.append(f"{unknown} wait for their runs")
@@ -78,18 +78,19 @@ def claims_of(index: str, folder: str) -> str:
         "controls). Those that the paper is known for:"
     )
     table = markdown(["claim", "in the paper", "ours", "verdict, and what controls say"], own)
-    return f"{tried}\n\n{table}\n\n{GAINS}"
+    return "\n\n".join([*([f"**In short.** {short}"] if short else []), tried, table, GAINS])
 
 
 def counts_of(index: str) -> str:
     """A row for each paper, with a link to its page."""
     rows = []
-    for name, runs, *numbers in rows_of(index)[1]:
+    for name, *columns in rows_of(index)[1]:
         folder, title = folder_of(name), _LINK.sub(r"\1", name)
         if folder not in PAGES:
             raise ValueError(f"studies/{folder} has no page in docs/papers; name one in tools/write_verdicts.py")
-        rows.append([f"[{title}]({PAGES[folder]}.md#claims)", runs, *numbers])
-    return markdown(["claims of", "runs", "hold", "do not hold", "not testable at this scale", "no results yet"], rows)
+        rows.append([f"[{title}]({PAGES[folder]}.md#claims)", *columns])
+    head = ["claims of", "in short", "runs", "hold", "do not hold", "not testable at this scale", "no results yet"]
+    return markdown(head, rows)
 
 
 def index_of(studies: Path) -> str:

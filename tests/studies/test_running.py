@@ -156,11 +156,13 @@ def test_the_index_counts_the_claims_of_each_paper(study_file: Path) -> None:
     root = study_file.parent.parent
     pages = write_pages(root, find_studies(root))
     assert pages == [study_file.parent / "README.md", root / "README.md"]
-    assert "| [A paper, 2020](paper/README.md) | 0 of 4 | 0 | 0 | 0 | 1 |" in pages[1].read_text()
-    large = study_file.read_text().replace("[scales.cpu]", "[scales.paper]")
+    assert "| [A paper, 2020](paper/README.md) |  | 0 of 4 | 0 | 0 | 0 | 1 |" in pages[1].read_text()
+    large = (
+        study_file.read_text().replace("[scales.cpu]", "[scales.paper]").replace("title", 'summary = "Wide |"\ntitle')
+    )
     study_file.with_name("large.toml").write_text(large)
     page, index = (path.read_text() for path in write_pages(root, find_studies(root)))
-    assert "| [A paper, 2020](paper/README.md) | 0 of 4 | 0 | 0 | 1 | 1 |" in index
+    assert "| [A paper, 2020](paper/README.md) | Wide \\| | 0 of 4 | 0 | 0 | 1 | 1 |" in index
     assert page.count("| only at the scale paper | **not testable at this scale** |") == 1
 
 

@@ -13,17 +13,17 @@ import write_verdicts  # noqa: E402
 
 INDEX = """# Studies
 
+| paper | in short | runs | holds | does not hold | not testable at this scale | no results yet |
+|---|---|---|---|---|---|---|
+| [HWA, a paper](hwa/README.md) | It averages. | 7 of 9 | 3 | 2 | 1 | 4 |
+| [Book](thesis/README.md) |  | 5 of 5 | 0 | 6 | 0 | 0 |
+
+Words between.
+
 | from | claim | in the paper | ours | verdict, and what controls say |
 |---|---|---|---|---|
 | [hwa](hwa/README.md) | HWA wins \\| MNIST | 0.25 | 0.125 ± 0.0625 | **holds**; more than averaging |
 | [thesis](thesis/README.md) | low beta2 |  | -0.5 | **does not hold** |
-
-Words between.
-
-| paper | runs | holds | does not hold | not testable at this scale | no results yet |
-|---|---|---|---|---|---|
-| [HWA, a paper](hwa/README.md) | 7 of 9 | 3 | 2 | 1 | 4 |
-| [Book](thesis/README.md) | 5 of 5 | 0 | 6 | 0 | 0 |
 """
 
 
@@ -33,13 +33,15 @@ def test_a_page_has_the_rows_of_its_paper_and_no_others() -> None:
     assert "low beta2" not in text
     assert "7 of 9 runs" in text
     assert "3 hold, 2 do not hold, 1 cannot be tested at this scale, 4 wait for their runs" in text
+    assert text.startswith("**In short.** It averages.\n")
     assert "wait for" not in write_verdicts.claims_of(INDEX, "thesis")
+    assert "In short" not in write_verdicts.claims_of(INDEX, "thesis")
 
 
 def test_the_index_counts_and_links_to_the_pages() -> None:
     text = write_verdicts.counts_of(INDEX)
-    assert "| [HWA, a paper](hwa.md#claims) | 7 of 9 | 3 | 2 | 1 | 4 |" in text
-    assert "| [Book](thesis.md#claims) | 5 of 5 | 0 | 6 | 0 | 0 |" in text
+    assert "| [HWA, a paper](hwa.md#claims) | It averages. | 7 of 9 | 3 | 2 | 1 | 4 |" in text
+    assert "| [Book](thesis.md#claims) |  | 5 of 5 | 0 | 6 | 0 | 0 |" in text
 
 
 def test_an_index_of_another_form_is_refused() -> None:

@@ -24,7 +24,7 @@ from .points import grid_points, random_points
 
 SCALES = ("smoke", "cpu", "paper")
 """The sizes that a study may be run at: to see that it runs, on a processor, as in the paper."""
-_KEYS = ("title", "paper", "about", "seeds", "scores", "run", "cells", "grid", "points", "choose", "measure",
+_KEYS = ("title", "paper", "about", "summary", "seeds", "scores", "run", "cells", "grid", "points", "choose", "measure",
          "scales", "printed", "claims", "plots")  # fmt: skip
 _SCALE_KEYS = ("about", "seeds", "run", "each", "grid", "cells", "measure", "points")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,59}")
@@ -58,7 +58,8 @@ class Scale:
 
 @dataclass(frozen=True)
 class Study:
-    """A study file, read. ``choose`` is the score on validation data by which a point of the grid is chosen."""
+    """A study file, read. ``choose`` is the score on validation data by which a point of the grid is chosen;
+    ``summary`` what its claims are worth, in a sentence or two, for the index of all papers."""
 
     path: Path
     title: str
@@ -70,6 +71,7 @@ class Study:
     claims: tuple[Claim, ...]
     plots: tuple[Mapping[str, Any], ...]
     choose: str | None = None
+    summary: str = ""
 
     @property
     def name(self) -> str:
@@ -83,7 +85,7 @@ class Study:
 
     @property
     def runs_on_a_processor(self) -> bool:
-        """Whether it has a scale for that; data that are not everywhere, or sizes, may leave it the scale paper alone."""
+        """Whether it has a scale for that: data or sizes may leave it the scale paper alone."""
         return "cpu" in self.scales
 
     def scale(self, name: str) -> Scale:
@@ -125,7 +127,7 @@ def read_study(path: str | os.PathLike[str]) -> Study:
     claims = read_claims(str(file), record.get("claims", []), record["cells"])
     return Study(
         file, record["title"], record["paper"], record.get("about", "").strip(), tuple(record["scores"]), scales,
-        printed, claims, tuple(record.get("plots", [])), choose,
+        printed, claims, tuple(record.get("plots", [])), choose, record.get("summary", "").strip(),
     )  # fmt: skip
 
 

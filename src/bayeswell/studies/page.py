@@ -15,11 +15,11 @@ from .results import read_results
 
 PAGE = "README.md"
 _MADE = "Made by `bayeswell study`; do not edit."
-_INDEX = """What the papers are known for, tried at a scale that two cores can do. A claim has its rule in the file;
+_INDEX = """Five papers, tried at a scale that two cores can do. A claim has its rule in the file;
 its row, the numbers and all controls are on the paper's page. `docs/studies.md` tells how a study is written;
 `bayeswell study studies --scale cpu` runs what is missing, and goes on after a kill. Which method to take is another
 question, which `make quality` and `docs/which_method.md` answer."""
-_ALL = "All claims of each paper, counted by what our runs say of them:"
+_COUNTS = "Counted are all claims of a paper, by what our runs say of them; controls are not. What each is known for:"
 GAINS = """Paper and ours: of two ways to train the gain of the first over the second, positive where it is better; of
 one way its score; else a ratio, or a slope along the grid, as the rule says."""
 _COUNTED = (HOLDS, FAILS, UNTESTED, UNKNOWN)
@@ -35,9 +35,9 @@ def write_page(folder: Path, found: Mapping[str, tuple[Study, Findings | None]])
 
 
 def write_index(root: Path, folders: Mapping[Path, Mapping[str, tuple[Study, Findings | None]]]) -> Path:
-    """What the claims of all papers are worth, in one screen."""
-    lines = ["# Studies: papers' claims, tried", "", _MADE, "", _INDEX, "", *_headlines(folders), _ALL, "",
-             f"| paper | runs | {' | '.join(_COUNTED)} |", "|---|---|---|---|---|---|"]  # fmt: skip
+    """What the claims of all papers are worth: in one screen by paper, and below it by claim."""
+    lines = ["# Studies: papers' claims, tried", "", _MADE, "", _INDEX, "",
+             f"| paper | in short | runs | {' | '.join(_COUNTED)} |", f"|{'---|' * (3 + len(_COUNTED))}"]  # fmt: skip
     for folder, found in folders.items():
         counts = dict.fromkeys(_COUNTED, 0)
         done = wanted = 0
@@ -48,10 +48,11 @@ def write_index(root: Path, folders: Mapping[Path, Mapping[str, tuple[Study, Fin
             for claim in study.claims:
                 if not claim.control_of:
                     counts[shown.verdict(claim).word] += 1
-        title = next(iter(found.values()))[0].paper
+        studies = [study for study, _ in found.values()]
+        short = _cell(" ".join(study.summary for study in studies))
         cells = " | ".join(str(counts[word]) for word in _COUNTED)
-        lines.append(f"| [{title}]({folder.name}/{PAGE}) | {done} of {wanted} | {cells} |")
-    write_whole(root / PAGE, ("\n".join(lines) + "\n").encode())
+        lines.append(f"| [{studies[0].paper}]({folder.name}/{PAGE}) | {short} | {done} of {wanted} | {cells} |")
+    write_whole(root / PAGE, ("\n".join([*lines, "", _COUNTS, "", *_headlines(folders)]).rstrip() + "\n").encode())
     return root / PAGE
 
 
