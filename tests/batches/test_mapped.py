@@ -110,6 +110,7 @@ def test_what_cannot_be_used_is_refused_in_one_line(arrays: tuple[np.ndarray, np
         with pytest.raises(kind, match=message) as caught:
             bw.MappedArrays(*(tmp_path / name for name in names))
         assert "\n" not in str(caught.value)
+        assert "pickle" not in str(caught.value)  # numpy would advise to load the file unsafely
     with pytest.raises(DataError, match="leave out targets"):
         bw.MappedArrays(tmp_path, tmp_path / "short.npy")
     x[130, 2] = np.nan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -89,15 +90,16 @@ class MappedArrays(Dataset[Any]):
 
 def _mapped(path: Path) -> npt.NDArray[Any]:
     try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        # What np.load does for a file to be mapped, without its readers of zip files and pickles or its advice.
+        found = np.lib.format.open_memmap(path, mode="r")
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror or error})") from error
     except Exception as error:  # numpy reads a header as Python's own parser does, with all of its errors
+        if zipfile.is_zipfile(path):
+            raise FileError(f"{path}: holds several arrays (npz); save each by numpy.save") from error
         raise FileError(
             f"{path}: not an npy file of numbers that can be mapped ({' '.join(str(error).split())})"
         ) from error
-    if not isinstance(found, np.memmap):
-        raise FileError(f"{path}: holds several arrays (npz); save each by numpy.save")
     if found.dtype.kind not in "biuf" or found.dtype.itemsize > 8:
         raise FileError(f"{path}: dtype {found.dtype}; only numbers are mapped")
     return found
