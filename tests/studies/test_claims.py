@@ -113,6 +113,15 @@ def test_an_effect_that_could_not_have_been_seen_is_not_testable(tmp_path: Path)
     assert verdict(tmp_path, BETTER, noisy, printed).word == UNTESTED  # the paper's own difference, 0.15
 
 
+@pytest.mark.parametrize(
+    "rule", [BETTER, f"{BETTER}not_worse_by = 0.1", 'same = ["a", "b"]\nscore = "nll"\nwithin = 0.1']
+)
+def test_cells_that_nothing_set_apart_show_nothing(tmp_path: Path, rule: str) -> None:
+    found = verdict(tmp_path, rule, {"a": APART["a"], "b": APART["a"]})
+    assert found.word == UNTESTED
+    assert "did nothing" in found.said
+
+
 def test_of_accuracies_the_higher_is_better(tmp_path: Path) -> None:
     rows = {"a": [{"accuracy": 0.9}, {"accuracy": 0.92}], "b": [{"accuracy": 0.8}, {"accuracy": 0.83}]}
     claim = BETTER.replace("nll", "accuracy")

@@ -12,12 +12,13 @@
 The rules, of which a claim has one:
 
 ==================  ================================================================================================
-``better, than``    d >= z se, z = ``by_at_least_errors`` (2 unless said). With ``effect`` (else the difference of the
-                    paper's printed numbers, if there are any) a claim that fails is "not testable" as long as d + z
-                    se still reaches the effect: the runs could not have seen it. ``than_score`` compares two scores.
-                    ``not_worse_by`` m claims no loss: d - z se >= -m; it fails if d + z se < -m, and is not told
-                    between, so that noise never makes it true
-``same, within``    the difference of two cells lies inside +-within, with z standard errors to spare
+``better, than``    d > 0 and d >= z se, z = ``by_at_least_errors`` (2 unless said). With ``effect`` (else the
+                    difference of the paper's printed numbers, if there are any) a claim that fails is "not testable"
+                    as long as d + z se still reaches the effect: the runs could not have seen it. ``than_score``
+                    compares two scores. ``not_worse_by`` m claims no loss: d - z se >= -m; it fails if d + z se < -m,
+                    and is not told between, so that noise never makes it true
+``same, within``    the difference of two cells lies inside +-within, with z standard errors to spare. Of both rules:
+                    cells that are equal in every run were set apart by nothing, which is "not testable"
 ``value, between``  a cell's score lies inside an interval, with z standard errors to spare (``exact``: none needed)
 ``ratio, to``       the same of the ratio of two cells' scores
 ``trend, along``    the score of a cell ``rises`` or ``falls`` along a setting of the grid: slope >= z se
@@ -185,6 +186,8 @@ def judge(claim: Claim, scale: str, judges: bool, values: Values, points: Points
         return Verdict(UNTESTED, f"{_number(found)}; the scale {scale} shows only that it runs", found, shown)
     if found.error is None:
         return Verdict(UNTESTED, f"{_number(found)}; one seed has no standard error", found, shown)
+    if claim.rule in ("better", "same") and found.value == found.error == 0:
+        return _verdict(UNTESTED, found, shown, "; the same in every run: what sets the two apart did nothing")
     if claim.rule in ("better", "trend"):
         return _one_sided(claim, found, shown)
     low, high = (-s["within"], s["within"]) if claim.rule == "same" else s["between"]
@@ -206,7 +209,7 @@ def _one_sided(claim: Claim, found: Estimate, shown: float | None) -> Verdict:
         if found.value + spare < -margin:
             return _verdict(FAILS, found, shown)
         return _verdict(UNTESTED, found, shown, f"; not told from a loss of {margin:g}: more seeds")
-    if found.value >= spare:
+    if found.value >= spare and found.value > 0:
         return _verdict(HOLDS, found, shown)
     effect = claim.settings.get("effect", shown if claim.rule == "better" else None)
     reach = found.value + spare
