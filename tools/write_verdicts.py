@@ -33,7 +33,7 @@ PAGES = {
     "k_tied": "k_tied",
 }  # fmt: skip
 """The folder of a paper's studies, and its page."""
-_LINK = re.compile(r"\[([^\]]*)\]\((\w+)/README\.md\)")
+_LINK = re.compile(r"\[([^\]]*)\]\(([\w-]+)/README\.md\)")
 
 
 def rows_of(index: str) -> tuple[list[list[str]], list[list[str]]]:
@@ -66,7 +66,10 @@ def claims_of(index: str, folder: str) -> str:
     """The rows of one paper, its counts, and where all the rest stands."""
     claims, counts = rows_of(index)
     own = [row[1:] for row in claims if folder_of(row[0]) == folder]
-    short, runs, holds, fails, untested, unknown = next(row[1:] for row in counts if folder_of(row[0]) == folder)
+    of_paper = [row[1:] for row in counts if folder_of(row[0]) == folder]
+    if not of_paper:
+        raise ValueError(f"studies/README.md: no studies of '{folder}', which has a page in docs/papers")
+    short, runs, holds, fails, untested, unknown = of_paper[0]
     said = [f"{holds} hold", f"{fails} do not hold", f"{untested} cannot be tested at this scale"]
     if unknown != "0":
         said.append(f"{unknown} wait for their runs")
@@ -100,7 +103,9 @@ def index_of(studies: Path) -> str:
         by_folder.setdefault(study.path.parent, []).append(study)
     with tempfile.TemporaryDirectory() as place:
         found = {folder: findings_of(by_folder[folder]) for folder in sorted(by_folder)}
-        return write_index(Path(place), found).read_text(encoding="utf-8")
+        root = Path(place) / studies.resolve().name  # which the page names
+        root.mkdir()
+        return write_index(root, found).read_text(encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,6 +13,9 @@ def main() -> int:
     except MissingExtra as missing:
         print(f"bayeswell: {missing}", file=sys.stderr)  # noqa: T201
         return 2  # as for any other usage that cannot be
+    except MemoryError:
+        print("bayeswell: out of memory", file=sys.stderr)  # noqa: T201
+        return 1
     process_is_ours()
     return run()
 

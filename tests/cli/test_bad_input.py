@@ -165,6 +165,7 @@ def test_a_fault_of_our_own_is_one_line_too(bayeswell: Any, monkeypatch: pytest.
         (MemoryError(), "bayeswell: out of memory: free some"),
         (RuntimeError("[enforce fail at x.cpp] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 "
                       "bytes. Error code 12"), r"out of memory \(.*tried to allocate 9 bytes.*\): free some"),
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), r"out of memory \(libtorch_cpu"),
         (RuntimeError("DataLoader worker (pid 12) is killed by signal: Killed. "), "process that reads .*pid 12"),
         (RuntimeError("DataLoader worker (pid(s) 12, 13) exited unexpectedly"), "process that reads .*12, 13"),
     ],

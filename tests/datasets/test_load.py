@@ -202,7 +202,7 @@ def test_some_of_the_training_examples() -> None:
         torch.testing.assert_close(data.test, whole.test, rtol=0, atol=0)
     all_of_them = load_data("diabetes", **settings, train_size=left)
     torch.testing.assert_close(all_of_them.train, whole.train, rtol=0, atol=0)
-    for size in (left + 1, 0, 1e-9, -3, True, math.nan, "many"):
+    for size in (left + 1, 0, 1e-9, -3, True, math.nan, math.inf, 200.7, 1.0, "many"):
         with pytest.raises(SettingError, match=f"train_size = {size!r}; a number from 1 to the {left} training"):
             load_data("diabetes", **settings, train_size=size)
 

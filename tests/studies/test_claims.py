@@ -113,13 +113,26 @@ def test_an_effect_that_could_not_have_been_seen_is_not_testable(tmp_path: Path)
     assert verdict(tmp_path, BETTER, noisy, printed).word == UNTESTED  # the paper's own difference, 0.15
 
 
-@pytest.mark.parametrize(
-    "rule", [BETTER, f"{BETTER}not_worse_by = 0.1", 'same = ["a", "b"]\nscore = "nll"\nwithin = 0.1']
-)
+SAME = 'same = ["a", "b"]\nscore = "nll"\nwithin = 0.1'
+
+
+@pytest.mark.parametrize("rule", [BETTER, f"{BETTER}not_worse_by = 0.1", SAME])
 def test_cells_that_nothing_set_apart_show_nothing(tmp_path: Path, rule: str) -> None:
-    found = verdict(tmp_path, rule, {"a": APART["a"], "b": APART["a"]})
+    rows = [{"nll": value, "accuracy": 0.5, "milliseconds_per_step": 2.0} for value in APART["a"]]
+    slower = [row | {"milliseconds_per_step": 3.0} for row in rows]
+    found = verdict(tmp_path, rule, {"a": rows, "b": slower})
     assert found.word == UNTESTED
-    assert "did nothing" in found.said
+    assert "nothing set the two apart" in found.said
+
+
+def test_a_tie_in_one_score_is_a_result(tmp_path: Path) -> None:
+    rows = {cell: [{"nll": value, "accuracy": 0.5} for value in APART[cell]] for cell in "ab"}
+    by_accuracy = BETTER.replace("nll", "accuracy")
+    assert verdict(tmp_path, f"{by_accuracy}not_worse_by = 0.1", rows).word == HOLDS
+    assert verdict(tmp_path, by_accuracy, rows).word == FAILS
+    cut = [{"whole.accuracy": 0.5, "rank1.accuracy": 0.5}] * 3
+    itself = 'better = "a"\nthan = "a"\nscore = "rank1.accuracy"\nthan_score = "whole.accuracy"\nnot_worse_by = 0.1'
+    assert verdict(tmp_path, itself, {"a": cut, "b": []}).word == HOLDS
 
 
 def test_of_accuracies_the_higher_is_better(tmp_path: Path) -> None:

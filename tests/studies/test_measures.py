@@ -34,6 +34,9 @@ diagnose = true
 method = {name = "bbb", posterior = {initial_std = 0.1}, prior = {name = "normal", std = 0.1}, temperature = 1}
 [cells.point]
 method = {name = "map"}
+[cells.ensemble]
+method = {name = "deep-ensemble", members = 2}
+measure = {corruptions = ["contrast"]}
 [measure]
 ranks = [1, 2]
 spectra = true
@@ -90,6 +93,8 @@ def test_one_training_is_scored_by_several_predictions(lines: tuple[Path, dict[s
         assert scores[f"{way}.nll"] == pytest.approx(nll(probabilities, data.test[1]).value, rel=1e-5)
     assert len({round(scores[name], 4) for name in ("nll", "mean.nll", "linearised.nll")}) == 3
     assert found["point"].scores["mean.nll"] == pytest.approx(found["point"].scores["nll"], rel=1e-6)
+    assert "nll" in found["ensemble"].scores  # it has no centre, and lacks those scores alone
+    assert not {"mean.nll", "linearised.nll"} & found["ensemble"].scores.keys()
 
 
 def test_equal_stds_have_rank_one_before_training(lines: tuple[Path, dict[str, Line]]) -> None:
@@ -157,7 +162,7 @@ def test_what_was_measured_before_is_measured_again_without_training(
     assert before == {
         place.name: (place / "result.json").stat().st_mtime_ns for place in folder.glob("runs/study/cpu/*-seed0")
     }
-    assert len(read_results(study.results)) == 4
+    assert len(read_results(study.results)) == 6
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,10 @@ def test_an_index_of_another_form_is_refused() -> None:
 def test_a_paper_without_runs_says_so_and_one_without_a_page_is_refused() -> None:
     empty = INDEX.replace("7 of 9", "0 of 9")
     assert write_verdicts.claims_of(empty, "hwa").startswith("No runs yet; `studies/hwa/README.md`")
-    with pytest.raises(ValueError, match="studies/another has no page in docs/papers"):
-        write_verdicts.counts_of(INDEX.replace("(hwa/", "(another/"))
+    with pytest.raises(ValueError, match="studies/an-other has no page in docs/papers"):
+        write_verdicts.counts_of(INDEX.replace("(hwa/", "(an-other/"))
+    with pytest.raises(ValueError, match="no studies of 'k_tied'"):
+        write_verdicts.claims_of(INDEX, "k_tied")
 
 
 STUDY = """

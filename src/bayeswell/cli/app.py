@@ -37,8 +37,10 @@ from .verify import verify
 
 DEBUG = "--debug"
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
-# How torch says it, as a RuntimeError.
-_NO_MEMORY = re.compile(r"can't allocate memory|out of memory|[Cc]annot allocate memory|bad_alloc")
+# How torch says it, as a RuntimeError, and the loader of a library, as an ImportError.
+_NO_MEMORY = re.compile(
+    r"can't allocate memory|out of memory|[Cc]annot allocate memory|bad_alloc|failed to map segment"
+)
 _NO_WORKER = re.compile(r"DataLoader worker \(pid")
 
 app = typer.Typer(

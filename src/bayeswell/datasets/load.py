@@ -206,13 +206,22 @@ def _some(train: RawPair, size: float | None, seed: int) -> RawPair:
     if size is None:
         return train
     whole = len(train[1])
-    number = isinstance(size, int | float) and not isinstance(size, bool) and math.isfinite(size)
-    count = 0 if not number else round(size * whole) if size < 1 else int(size)
+    count = _train_count(size, whole)
     if not 0 < count <= whole:
         raise SettingError(
             f"train_size = {size!r}; a number from 1 to the {whole:,} training examples there are, or a share below 1"
         )
     return split_in_two(train, whole - count, seed=derive_seed(seed, "train_size"))[0]
+
+
+def _train_count(size: Any, whole: int) -> int:
+    """0 of what is neither a number of examples nor a share of them."""
+    if isinstance(size, bool) or not isinstance(size, int | float) or not math.isfinite(size):
+        return 0
+    if size < 1:
+        return round(size * whole)
+    ambiguous = isinstance(size, float) and size == 1  # all of them to one, a single one to another
+    return int(size) if size == int(size) and not ambiguous else 0
 
 
 def _validation_count(validation: float | None, examples: int) -> int:

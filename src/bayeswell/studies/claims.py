@@ -17,13 +17,14 @@ The rules, of which a claim has one:
                     as long as d + z se still reaches the effect: the runs could not have seen it. ``than_score``
                     compares two scores. ``not_worse_by`` m claims no loss: d - z se >= -m; it fails if d + z se < -m,
                     and is not told between, so that noise never makes it true
-``same, within``    the difference of two cells lies inside +-within, with z standard errors to spare. Of both rules:
-                    cells that are equal in every run were set apart by nothing, which is "not testable"
+``same, within``    the difference of two cells lies inside +-within, with z standard errors to spare
 ``value, between``  a cell's score lies inside an interval, with z standard errors to spare (``exact``: none needed)
 ``ratio, to``       the same of the ratio of two cells' scores
 ``trend, along``    the score of a cell ``rises`` or ``falls`` along a setting of the grid: slope >= z se
 ``not_testable``    why it cannot be told here
 ==================  ================================================================================================
+
+Two cells all of whose scores are equal in every run were set apart by nothing: a claim about them is "not testable".
 """
 
 from __future__ import annotations
@@ -72,6 +73,14 @@ class Claim:
     def errors(self) -> float:
         """How many standard errors the rule asks for."""
         return float(self.settings.get("by_at_least_errors", _USUAL_ERRORS))
+
+    @property
+    def two_cells(self) -> tuple[tuple[str, Mapping[str, Any]], tuple[str, Mapping[str, Any]]]:
+        """What a rule about two cells compares: label and point of the grid of each."""
+        s = self.settings
+        labels = s["same"] if self.rule == "same" else (s[self.rule], s["than" if self.rule == "better" else "to"])
+        at = s.get("at", {})
+        return (labels[0], at), (labels[1], s.get("than_at", at))
 
     @property
     def in_words(self) -> str:
@@ -186,8 +195,6 @@ def judge(claim: Claim, scale: str, judges: bool, values: Values, points: Points
         return Verdict(UNTESTED, f"{_number(found)}; the scale {scale} shows only that it runs", found, shown)
     if found.error is None:
         return Verdict(UNTESTED, f"{_number(found)}; one seed has no standard error", found, shown)
-    if claim.rule in ("better", "same") and found.value == found.error == 0:
-        return _verdict(UNTESTED, found, shown, "; the same in every run: what sets the two apart did nothing")
     if claim.rule in ("better", "trend"):
         return _one_sided(claim, found, shown)
     low, high = (-s["within"], s["within"]) if claim.rule == "same" else s["between"]
@@ -230,10 +237,8 @@ def _measured(
         return _signed(slope(points(s["of"], s["along"], score)), sign), None
     if claim.rule == "value":
         return over_seeds(values(s["value"], at, score)), printed(s["value"], at, score)
-    first, second = (
-        s["same"] if claim.rule == "same" else (s[claim.rule], s["than" if claim.rule == "better" else "to"])
-    )
-    other, other_at = s.get("than_score", score), s.get("than_at", at)
+    (first, at), (second, other_at) = claim.two_cells
+    other = s.get("than_score", score)
     ours = values(first, at, score), values(second, other_at, other)
     theirs = printed(first, at, score), printed(second, other_at, other)
     if claim.rule == "ratio":

@@ -112,6 +112,9 @@ def read_study(path: str | os.PathLike[str]) -> Study:
     for key in ("run", "cells", "grid", "measure", "scales", "choose"):
         if not isinstance(record.get(key, {}), Mapping):
             raise SettingError(f"{file}: {key} = {record[key]!r:.60}; it must be a table")
+    for key in ("title", "paper", "about", "summary"):
+        if not isinstance(record.get(key, ""), str):
+            raise SettingError(f"{file}: {key} = {record[key]!r:.60}; it must be a text")
     for label in record["cells"]:
         if not _NAME.fullmatch(label):
             raise SettingError(f"{file}: cell {label!r:.60}: letters, digits and . _ - +, at most 60")

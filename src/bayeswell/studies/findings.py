@@ -14,7 +14,7 @@ from ..metrics.estimates import Estimate
 from .cells import Cell
 from .claims import UNKNOWN, UNTESTED, Claim, Verdict, judge
 from .definition import Scale, Study
-from .results import Line, lines_of
+from .results import TIMES, Line, lines_of
 from .statistics import chosen, over_seeds, values_of
 
 _SHARE = re.compile(r"share\((?P<score>[\w.]+)\s*(?P<sign>[<>])\s*(?P<limit>[-+.\deE]+)\)")
@@ -79,11 +79,22 @@ class Findings:
         return None
 
     def verdict(self, claim: Claim) -> Verdict:
-        """By the rule of the claim. A study that has the scale paper alone is not testable until someone has run it."""
+        """By the rule of the claim, of what was run, and of cells that something set apart."""
         found = judge(claim, self.scale.name, self.scale.judges, self.values, self.points, self.printed)
-        if found.word == UNKNOWN and not self.study.runs_on_a_processor:
+        if found.word == UNKNOWN and not (self.done or self.study.runs_on_a_processor):
             return replace(found, word=UNTESTED, said="only at the scale paper")
+        if found.found is not None and claim.rule in ("better", "same") and self._nothing_apart(claim):
+            return replace(found, word=UNTESTED, said=f"{found.said}; equal in every run: nothing set the two apart")
         return found
+
+    def _nothing_apart(self, claim: Claim) -> bool:
+        """Whether the two cells of a claim are the same in every score of every run: a schedule that never acted."""
+        first, second = (self.cell(label, at) for label, at in claim.two_cells)
+        if first is None or second is None or first.settings_hash == second.settings_hash:
+            return False
+        runs, others = (lines_of(self.lines, self.scale.name, cell) for cell in (first, second))
+        shared = runs.keys() & others.keys()
+        return bool(shared) and all(_without_times(runs[seed]) == _without_times(others[seed]) for seed in shared)
 
     @property
     def done(self) -> int:
@@ -124,3 +135,7 @@ def best_findings(study: Study, lines: Sequence[Line]) -> Findings | None:
             if found.done:
                 return found
     return None
+
+
+def _without_times(line: Line) -> dict[str, float]:
+    return {name: value for name, value in line.scores.items() if name not in TIMES}

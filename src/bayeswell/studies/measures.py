@@ -65,7 +65,7 @@ def read_measures(file: str, table: Mapping[str, Any]) -> dict[str, Any]:
     except SettingError as error:
         raise SettingError(f"{file}: measure: {error}") from error
     ways = wanted.get("predictions", PREDICTIONS)
-    if not isinstance(ways, list | tuple) or not set(map(str, ways)) <= set(PREDICTIONS):
+    if not isinstance(ways, list | tuple) or not ways or not set(map(str, ways)) <= set(PREDICTIONS):
         raise SettingError(f"{file}: measure: predictions = {ways!r:.60}; a list of {', '.join(PREDICTIONS)}")
     return wanted
 
@@ -196,7 +196,10 @@ def _corruptions(seen: _Seen, names: Any) -> tuple[Scores, Curves]:
 def _predictions(seen: _Seen, ways: list[str]) -> tuple[Scores, Curves]:
     scores: Scores = {}
     for way in ways:
-        found = evaluation_of(seen.predictor, seen.data, draws=seen.draws, prediction=way)
+        try:
+            found = evaluation_of(seen.predictor, seen.data, draws=seen.draws, prediction=way)
+        except SettingError:  # a bank of networks has no centre: no such score, and the run keeps its others
+            continue
         scores |= {f"{way}.{name}": float(value) for name, value in found.items()}
     return scores, {}
 

@@ -15,11 +15,10 @@ from .results import read_results
 
 PAGE = "README.md"
 _MADE = "Made by `bayeswell study`; do not edit."
-_INDEX = """Five papers, tried at a scale that two cores can do. A claim has its rule in the file;
-its row, the numbers and all controls are on the paper's page. `docs/studies.md` tells how a study is written;
-`bayeswell study studies --scale cpu` runs what is missing, and goes on after a kill. Which method to take is another
-question, which `make quality` and `docs/which_method.md` answer."""
-_COUNTS = "Counted are all claims of a paper, by what our runs say of them; controls are not. What each is known for:"
+_INDEX = """A claim has its rule in the file of its study; its row, the numbers and all controls are on the page of its
+paper. `bayeswell study {root} --scale {scale}` runs what is missing, and goes on after a kill."""
+_COUNTS = "Counted are all claims of a paper, by what our runs say of them; controls are not."
+_KNOWN_FOR = "What each paper is known for:"
 GAINS = """Paper and ours: of two ways to train the gain of the first over the second, positive where it is better; of
 one way its score; else a ratio, or a slope along the grid, as the rule says."""
 _COUNTED = (HOLDS, FAILS, UNTESTED, UNKNOWN)
@@ -36,7 +35,9 @@ def write_page(folder: Path, found: Mapping[str, tuple[Study, Findings | None]])
 
 def write_index(root: Path, folders: Mapping[Path, Mapping[str, tuple[Study, Findings | None]]]) -> Path:
     """What the claims of all papers are worth: in one screen by paper, and below it by claim."""
-    lines = ["# Studies: papers' claims, tried", "", _MADE, "", _INDEX, "",
+    scales = {name for found in folders.values() for study, _ in found.values() for name in study.scales}
+    how = _INDEX.format(root=root.resolve().name, scale="cpu" if "cpu" in scales else min(scales))
+    lines = ["# Studies: papers' claims, tried", "", _MADE, "", how, "",
              f"| paper | in short | runs | {' | '.join(_COUNTED)} |", f"|{'---|' * (3 + len(_COUNTED))}"]  # fmt: skip
     for folder, found in folders.items():
         counts = dict.fromkeys(_COUNTED, 0)
@@ -70,8 +71,10 @@ def _headlines(folders: Mapping[Path, Mapping[str, tuple[Study, Findings | None]
                     word = f"**{verdict.word}**{_controls(study, shown, claim)}"
                     place = f"[{folder.name}]({folder.name}/{PAGE})"
                     rows.append(f"| {place} | {_cell(claim.headline)} | {paper} | {ours} | {word} |")
-    return [] if not rows else ["| from | claim | in the paper | ours | verdict, and what controls say |",
-                                "|---|---|---|---|---|", *rows, "", GAINS, ""]  # fmt: skip
+    if not rows:
+        return []
+    head = ["| from | claim | in the paper | ours | verdict, and what controls say |", "|---|---|---|---|---|"]
+    return [_KNOWN_FOR, "", *head, *rows, "", GAINS, ""]
 
 
 def _controls(study: Study, found: Findings, claim: Claim) -> str:

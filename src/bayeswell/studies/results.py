@@ -34,6 +34,10 @@ _PLACES = (EPOCH, *STEPS.values(), *_AVERAGES.values())
 _CURVES = ("nll", "kl", "total", "accuracy", "rmse", "std_ratio")
 
 
+TIMES = ("milliseconds_per_step",)
+"""Scores that differ from run to run of the same settings."""
+
+
 @dataclass(frozen=True)
 class Line:
     """What one run gave: ``scores`` by name, ``curves`` along training; ``error`` if it failed."""

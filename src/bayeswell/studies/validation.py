@@ -58,6 +58,5 @@ def _present(experiment: Experiment, folder: Path) -> tuple[Experiment, str]:
         np.savez(path, x=rng.random((count, *shape), dtype=np.float32), y=labels)
     held_out = experiment.validation
     share = 0.1 if held_out else None
-    return experiment.changed({"data": {"name": "npz", "path": str(path)}, "validation": share, "ood": None}), (
-        f" (on noise: {name} is not on this machine)"
-    )
+    changes = {"data": {"name": "npz", "path": str(path)}, "validation": share, "ood": None, "train_size": None}
+    return experiment.changed(changes), f" (on noise: {name} is not on this machine)"
