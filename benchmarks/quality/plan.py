@@ -180,12 +180,14 @@ def _is_method(name: str) -> bool:
 
 
 def missing_data(problems: Iterable[str]) -> dict[str, str]:
-    """Problems whose files are not here, with a word each."""
-    return {
-        name: f"no files of '{PROBLEMS[name].data}'" + _where()
-        for name in dict.fromkeys(problems)
-        if not data_is_here(PROBLEMS[name].data)
-    }
+    """Problems whose files, or those of their foreign images, are not here, with a word each."""
+    absent = {}
+    for name in dict.fromkeys(problems):
+        files = [data for data in (PROBLEMS[name].data, PROBLEMS[name].ood) if data is not None]
+        missing = [data for data in files if not data_is_here(data)]
+        if missing:
+            absent[name] = f"no files of {' and '.join(map(repr, missing))}" + _where()
+    return absent
 
 
 def _where() -> str:
