@@ -24,7 +24,7 @@ sys.path.insert(
 from benchmarks.table import between_marks, markdown
 
 from bayeswell.studies import Study, find_studies
-from bayeswell.studies.page import GAINS, findings_of, write_index
+from bayeswell.studies.page import GAINS, PAGE, findings_of, write_index, write_page
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN = "<!-- measured: written by tools/write_verdicts.py from here -->"
@@ -96,16 +96,21 @@ def counts_of(index: str) -> str:
     return markdown(head, rows)
 
 
-def index_of(studies: Path) -> str:
-    """studies/README.md as the study files and the committed results have it now."""
+def pages_of(studies: Path) -> dict[Path, str]:
+    """studies/README.md and that of every paper, as the study files and the committed results have them now."""
     by_folder: dict[Path, list[Study]] = {}
     for study in find_studies(studies):
         by_folder.setdefault(study.path.parent, []).append(study)
+    found = {folder: findings_of(by_folder[folder]) for folder in sorted(by_folder)}
+    pages = {}
     with tempfile.TemporaryDirectory() as place:
-        found = {folder: findings_of(by_folder[folder]) for folder in sorted(by_folder)}
         root = Path(place) / studies.resolve().name  # which the page names
         root.mkdir()
-        return write_index(root, found).read_text(encoding="utf-8")
+        pages[studies / PAGE] = write_index(root, found).read_text(encoding="utf-8")
+        for folder, one in found.items():
+            (root / folder.name).mkdir()
+            pages[folder / PAGE] = write_page(root / folder.name, one).read_text(encoding="utf-8")
+    return pages
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -116,9 +121,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pages", type=Path, default=ROOT / "docs" / "papers", help="docs/papers")
     given = parser.parse_args(arguments)
     index, old_pages = given.index.read_text(encoding="utf-8"), 0
-    if given.check and index != index_of(given.index.parent):
-        print(f"{given.index} is not what study files and results say; run: bayeswell study studies --no-run")
-        old_pages += 1
+    for page, text in pages_of(given.index.parent).items() if given.check else ():
+        if not page.exists() or page.read_text(encoding="utf-8") != text:
+            print(f"{page} is not what study files and results say; run: bayeswell study studies --no-run")
+            old_pages += 1
     made = {name: claims_of(index, folder) for folder, name in PAGES.items()} | {"index": counts_of(index)}
     for name, text in made.items():
         page = given.pages / f"{name}.md"

@@ -85,7 +85,8 @@ def test_pages_and_index_that_are_out_of_date_are_found(
     (studies / "hwa").mkdir(parents=True)
     (studies / "hwa" / "one.toml").write_text(STUDY)
     pages.mkdir()
-    (studies / "README.md").write_text(write_verdicts.index_of(studies), encoding="utf-8")
+    for path, text in write_verdicts.pages_of(studies).items():
+        path.write_text(text, encoding="utf-8")
     for name in ("hwa", "index"):
         marks = f"{write_verdicts.BEGIN}\n\nold\n\n<!-- measured: to here -->"
         (pages / f"{name}.md").write_text(f"# A page\n\n{marks}\n\nend\n")
@@ -99,4 +100,7 @@ def test_pages_and_index_that_are_out_of_date_are_found(
     assert page.endswith("end\n")
     (studies / "hwa" / "one.toml").write_text(STUDY.replace("a is good", "a is better"))
     assert write_verdicts.main([*where, "--check"]) == 1
-    assert "is not what study files and results say" in capsys.readouterr().out
+    assert capsys.readouterr().out.count("is not what study files and results say") == 2
+    (studies / "hwa" / "one.toml").write_text(STUDY.replace('"One"', '"Two"'))  # on the paper's own page alone
+    assert write_verdicts.main([*where, "--check"]) == 1
+    assert str(studies / "hwa" / "README.md") in capsys.readouterr().out
