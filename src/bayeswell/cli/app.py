@@ -110,7 +110,9 @@ def _run(arguments: Sequence[str]) -> int:
 def _told(error: Exception) -> int:
     """Say in one line what went wrong; the exit code."""
     try:
-        return _say(*_judged(error))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what is imported to tell errors apart
+            return _say(*_judged(error))
     except MemoryError:  # too little even for that line
         with contextlib.suppress(OSError):  # nobody may be there to read it
             os.write(2, b"bayeswell: out of memory\n")
