@@ -15,6 +15,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from .native.memory import split
+
 
 @dataclass(frozen=True)
 class Site:
@@ -102,7 +104,7 @@ class Layout:
     def unflatten(self, flat: Tensor) -> dict[str, Tensor]:
         """Views of a flat vector as named tensors; a shared parameter appears under each of its names."""
         # split (not slicing) so that the backward pass is one concatenation.
-        pieces = flat.split(self.sizes)
+        pieces = split(flat, self.sizes)
         tensors = {}
         for site, piece in zip(self.sites, pieces, strict=True):
             view = piece.view(site.shape)

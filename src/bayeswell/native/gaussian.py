@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..errors import BufferMismatch
 from .library import Buffer, call
-from .memory import empty_like
+from .memory import empty, empty_like
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Precision:
 
 def normals(key: int, size: int) -> Tensor:
     """(size,) standard normal numbers, a function of the 64-bit key alone."""
-    out = torch.empty(size, dtype=torch.float32, device="cpu")
+    out = empty((size,), torch.empty(0, dtype=torch.float32, device="cpu"))
     call("normals", size, key, out)
     return out
 
@@ -60,7 +60,7 @@ def fresh_draws(form: int, keys: Tensor, mean: Tensor, state: Tensor, rows_of: T
     """
     size, draws = mean.numel(), len(keys)
     stride = -(-size // _ALIGNED) * _ALIGNED
-    out = mean.new_empty(draws, stride) if rows_of is None else rows_of.as_strided((draws, stride), (stride, 1))
+    out = empty((draws, stride), mean) if rows_of is None else rows_of.as_strided((draws, stride), (stride, 1))
     rows = Buffer(out, draws * stride)
     call("fresh_draws", size, form, Buffer(keys, draws, torch.int64), draws, mean, state, rows, stride)
     return out[:, :size]
@@ -70,7 +70,7 @@ def draw_and_kl(
     form: int, mean: Tensor, state: Tensor, noise: Tensor | None, precision: Precision
 ) -> tuple[Tensor | None, float]:
     """w = m + s noise (None without noise), and sum [h (m^2 + s^2) / 2 - log s]."""
-    weights = None if noise is None else torch.empty_like(mean)
+    weights = None if noise is None else empty_like(mean)
     size = mean.numel()
     return weights, call("draw_and_kl", size, form, mean, state, noise, *precision.given(size), weights)
 
@@ -99,7 +99,7 @@ def half_squares(mean: Tensor, precision: Precision) -> float:
 
 def half_squares_slope(mean: Tensor, precision: Precision, of_weights: Tensor | None, of_sum: Tensor) -> Tensor:
     """The gradient of m for ``half_squares``, and for a use of m itself if ``of_weights`` is given."""
-    out = torch.empty_like(mean)
+    out = empty_like(mean)
     size = mean.numel()
     call("half_squares_slope", size, mean, *precision.given(size), of_weights, Buffer(of_sum, 1), out)
     return out
@@ -107,14 +107,14 @@ def half_squares_slope(mean: Tensor, precision: Precision, of_weights: Tensor | 
 
 def variance(form: int, state: Tensor) -> Tensor:
     """s^2."""
-    out = torch.empty_like(state)
+    out = empty_like(state)
     call("variance", state.numel(), form, state, out)
     return out
 
 
 def variance_slope(form: int, of_variance: Tensor, state: Tensor) -> Tensor:
     """The gradient of the state for ``variance``."""
-    out = torch.empty_like(state)
+    out = empty_like(state)
     call("variance_slope", state.numel(), form, of_variance, state, out)
     return out
 
@@ -140,7 +140,7 @@ def tied_draw_and_kl(
     place of the site, its size, columns (0: not tied), where its left and right factors, or its log stds, begin.
     Stretches of precision, if there are any, are the sites.
     """
-    weights = None if noise is None else torch.empty_like(mean)
+    weights = None if noise is None else empty_like(mean)
     given = _tied(sites, rank, factors, log_std, mean, noise, precision)
     return weights, call("tied_draw_and_kl", mean.numel(), *given, weights)
 
@@ -150,8 +150,8 @@ def tied_slopes(
     precision: Precision, of_weights: Tensor | None, of_kl: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:  # fmt: skip
     """The gradients of mean, factors and log_std for ``tied_draw_and_kl``."""
-    of_mean, of_factors = torch.empty_like(mean), torch.empty_like(factors)
-    of_log_std = None if log_std is None else torch.empty_like(log_std)
+    of_mean, of_factors = empty_like(mean), empty_like(factors)
+    of_log_std = None if log_std is None else empty_like(log_std)
     given = _tied(sites, rank, factors, log_std, mean, noise, precision)
     results = (of_mean, Buffer(of_factors, factors.numel()), Buffer(of_log_std, _numbers(log_std)))
     call("tied_slopes", mean.numel(), *given, of_weights, Buffer(of_kl, 1), *results)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from .gaussian import Precision
 from .library import Buffer, call
+from .memory import empty_like
 
 Noise = Tensor | int | None
 """That of the weights: numbers, the key that they are made of (``normals``), or none."""
@@ -20,7 +21,7 @@ def low_rank_draw_and_kl(
     The products are added up in double precision, and come as a (rank, rank) tensor of it.
     """
     rank, size = loading.shape[1], mean.numel()
-    weights = None if noise is None else torch.empty_like(mean)
+    weights = None if noise is None else empty_like(mean)
     below = torch.empty(rank * (rank + 1) // 2, dtype=torch.float64, device="cpu")
     given = _given(mean, log_std, loading, noise, columns, precision)
     value = call("low_rank_draw_and_kl", size, *given, weights, Buffer(below, below.numel(), torch.float64))
@@ -39,7 +40,7 @@ def low_rank_slopes(
 
     The KL holds -log det(I + L'L) / 2; ``inverse`` (rank, rank) is that of I + L'L.
     """
-    of_mean, of_log_std, of_loading = (torch.empty_like(tensor) for tensor in (mean, log_std, loading))
+    of_mean, of_log_std, of_loading = (empty_like(tensor) for tensor in (mean, log_std, loading))
     rank = loading.shape[1]
     given = _given(mean, log_std, loading, noise, columns, precision)
     results = (of_mean, of_log_std, Buffer(of_loading, of_loading.numel()))

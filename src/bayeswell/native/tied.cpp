@@ -14,11 +14,13 @@ ALWAYS void tied_stds(const float* left, const float* right, int64_t rank, int64
         for (int64_t j = 0; j < count; ++j) stds[j] += left[k] * right[k * columns + at + j];
 }
 
+// Cases are templates here too: a test inside a loop keeps it from being vectorised well.
+template <bool drawn, bool each>
 double tied_draw_and_kl(const float* left, const float* right, int64_t rank, int64_t columns, const float* mean,
-                        const float* noise, const float* inverse_variance, int64_t stride, float* weights,
-                        int64_t first_row, int64_t last_row) {
+                        const float* noise, const float* inverse_variance, float* weights, int64_t first_row,
+                        int64_t last_row) {
     double total = 0;
-    const float common = stride ? 0.0f : inverse_variance[0];
+    const float common = inverse_variance[0];
     for (int64_t row = first_row; row < last_row; ++row)
         for (int64_t at = 0; at < columns; at += BLOCK) {
             const int64_t count = at + BLOCK < columns ? BLOCK : columns - at, base = row * columns + at;
@@ -26,8 +28,8 @@ double tied_draw_and_kl(const float* left, const float* right, int64_t rank, int
             tied_stds(left + row * rank, right, rank, columns, at, count, stds);
 #pragma omp simd reduction(+ : part)
             for (int64_t j = 0; j < count; ++j) {
-                const float m = mean[base + j], s = stds[j], h = stride ? inverse_variance[base + j] : common;
-                if (noise) weights[base + j] = m + s * noise[base + j];
+                const float m = mean[base + j], s = stds[j], h = each ? inverse_variance[base + j] : common;
+                if (drawn) weights[base + j] = m + s * noise[base + j];
                 part += 0.5f * h * (m * m + s * s) - log_std_of<AS_IT_IS>(s);
             }
             total += part;
@@ -35,11 +37,11 @@ double tied_draw_and_kl(const float* left, const float* right, int64_t rank, int
     return total;
 }
 
-template <bool drawn, bool divergent>
+template <bool drawn, bool divergent, bool each>
 void tied_slopes(const float* left, const float* right, int64_t rank, int64_t columns, const float* mean,
-                 const float* noise, const float* inverse_variance, int64_t stride, const float* of_weights, float of_kl,
-                 float* of_mean, float* of_left, float* of_right, int64_t first_row, int64_t last_row) {
-    const float common = divergent && !stride ? inverse_variance[0] : 0.0f;
+                 const float* noise, const float* inverse_variance, const float* of_weights, float of_kl, float* of_mean,
+                 float* of_left, float* of_right, int64_t first_row, int64_t last_row) {
+    const float common = divergent && !each ? inverse_variance[0] : 0.0f;
     for (int64_t row = first_row; row < last_row; ++row) {
         const float* u = left + row * rank;
         for (int64_t k = 0; k < rank; ++k) of_left[row * rank + k] = 0;
@@ -50,7 +52,7 @@ void tied_slopes(const float* left, const float* right, int64_t rank, int64_t co
 #pragma omp simd
             for (int64_t j = 0; j < count; ++j) {
                 const float s = stds[j], g = drawn ? of_weights[base + j] : 0.0f;
-                const float h = divergent ? of_kl * (stride ? inverse_variance[base + j] : common) : 0.0f;
+                const float h = divergent ? of_kl * (each ? inverse_variance[base + j] : common) : 0.0f;
                 float flow = drawn ? g * noise[base + j] : 0.0f;
                 if (divergent) flow += h * s - of_kl * log_slope_of<AS_IT_IS>(s);
                 of_mean[base + j] = divergent ? g + h * mean[base + j] : g;
@@ -70,6 +72,11 @@ void tied_slopes(const float* left, const float* right, int64_t rank, int64_t co
             }
         }
     }
+}
+
+template <bool each>
+auto tied_slopes_for(const float* of_weights, const float* of_kl) {
+    return !of_weights ? tied_slopes<false, true, each> : of_kl ? tied_slopes<true, true, each> : tied_slopes<true, false, each>;
 }
 
 // A matrix in pieces of whole rows; at most 64 of them, as each has a sum over its columns to itself.
@@ -141,6 +148,8 @@ double bayeswell_tied_draw_and_kl(const TiedSite* sites, int64_t count, int64_t 
                                   const float* log_std, const float* mean, const float* noise, const float* precisions,
                                   int64_t by_site, float* weights, int64_t n, int threads) {
     const int64_t stride = by_site ? 0 : 1;
+    auto work = noise ? (stride ? tied_draw_and_kl<true, true> : tied_draw_and_kl<true, false>)
+                      : (stride ? tied_draw_and_kl<false, true> : tied_draw_and_kl<false, false>);
     double total = 0;
     std::vector<float> right;
     for (const TiedSite* site = sites; site < sites + count; ++site) {
@@ -157,7 +166,7 @@ double bayeswell_tied_draw_and_kl(const TiedSite* sites, int64_t count, int64_t 
         const int64_t columns = site->columns;
         const float *left = factors + site->left, *v = by_component(factors + site->right, rank, columns, right);
         total += sum_in_rows(site->size / columns, columns, threads, [=](int64_t first, int64_t last) {
-            return tied_draw_and_kl(left, v, rank, columns, m, e, h, stride, w, first, last);
+            return work(left, v, rank, columns, m, e, h, w, first, last);
         });
     }
     (void)n;
@@ -171,7 +180,7 @@ void bayeswell_tied_slopes(const TiedSite* sites, int64_t count, int64_t rank, c
     const int64_t stride = by_site ? 0 : 1;
     const float c = of_kl ? *of_kl : 0.0f;
     auto free_work = slopes_for<FROM_LOG_STD>(of_weights, of_kl);
-    auto work = !of_weights ? tied_slopes<false, true> : of_kl ? tied_slopes<true, true> : tied_slopes<true, false>;
+    auto work = stride ? tied_slopes_for<true>(of_weights, of_kl) : tied_slopes_for<false>(of_weights, of_kl);
     std::vector<float> right, sums;
     for (const TiedSite* site = sites; site < sites + count; ++site) {
         const float *m = mean + site->at, *e = noise ? noise + site->at : nullptr;
@@ -192,7 +201,7 @@ void bayeswell_tied_slopes(const TiedSite* sites, int64_t count, int64_t rank, c
         sums.assign(row_pieces(rows, columns) * width, 0.0f);
         float* pieces = sums.data();
         in_rows(rows, columns, threads, [=](int64_t piece, int64_t first, int64_t last) {
-            work(left, v, rank, columns, m, e, h, stride, g, c, of_m, of_left, pieces + piece * width, first, last);
+            work(left, v, rank, columns, m, e, h, g, c, of_m, of_left, pieces + piece * width, first, last);
         });
         float* of_right = of_factors + site->right;
         for (int64_t j = 0; j < columns; ++j)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..native import streamed, takes
+from ..native.memory import empty_like
 from ..random import KeyedNoise
 from .one_pass import GaussianPrior, slopes
 from .std_forms import StdForm
@@ -57,7 +58,7 @@ class _DrawAndKL(torch.autograd.Function):
         ctx.save_for_backward(mean, state)
         ctx.noise, ctx.prior, ctx.form = noise, prior, form
         ctx.set_materialize_grads(False)
-        weights, total = torch.empty_like(mean), constant.item()
+        weights, total = empty_like(mean), constant.item()
         ends = [] if prior.precision.ends is None else prior.precision.ends.tolist()
         for at in _blocks(mean.numel()):
             precision = streamed.part_of(prior.precision, ends, at.start, at.stop)
@@ -74,7 +75,7 @@ class _DrawAndKL(torch.autograd.Function):
         if torch.is_grad_enabled():  # a gradient that is itself differentiated
             return *slopes(mean, state, noise.tensor(), prior, form, of_weights, of_kl), None, None, None, None
         of_mean = torch.zeros_like(mean) if of_weights is None else owned(of_weights)
-        of_state = torch.empty_like(state)
+        of_state = empty_like(state)
         ends = [] if prior.precision.ends is None else prior.precision.ends.tolist()
         for at in _blocks(mean.numel()):
             precision = streamed.part_of(prior.precision, ends, at.start, at.stop)
@@ -108,7 +109,7 @@ class TiedBySite(torch.autograd.Function):
         ctx.save_for_backward(mean, log_factors, log_std)
         ctx.noise, ctx.prior, ctx.posterior = noise, prior, posterior
         ctx.set_materialize_grads(False)
-        weights, total, factors = torch.empty_like(mean), constant.item(), log_factors.exp()
+        weights, total, factors = empty_like(mean), constant.item(), log_factors.exp()
         for site, at, precision in _sites(posterior.table, prior):
             given = (mean[at], noise.block(at.start, at.stop), precision)
             total += streamed.draw_site(site, posterior.rank, factors, log_std, *given, weights[at])
@@ -124,7 +125,7 @@ class TiedBySite(torch.autograd.Function):
             given = (mean, ctx.noise.tensor(), ctx.prior, of_weights, of_kl)
             return *posterior.slopes_by_torch(factors, log_std, *given), None, None, None, None
         of_mean = torch.zeros_like(mean) if of_weights is None else owned(of_weights)
-        of_factors, of_log_std = torch.empty_like(factors), None if log_std is None else torch.empty_like(log_std)
+        of_factors, of_log_std = torch.empty_like(factors), None if log_std is None else empty_like(log_std)
         for site, at, precision in _sites(posterior.table, ctx.prior):
             given = (mean[at], ctx.noise.block(at.start, at.stop), precision, of_mean[at], of_kl)
             streamed.slope_site(site, posterior.rank, factors, log_std, *given, of_factors, of_log_std)
