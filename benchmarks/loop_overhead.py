@@ -2,8 +2,9 @@
 
 The same mean-field step is timed in ``fit`` as people run it (a run folder with its checkpoints and metrics, a
 progress bar, checks for NaN, schedules, callbacks) and in a bare loop over shuffled data (objective, backward,
-optimizer); so is a step of ordinary training. The three take turns, step by step, in one process. A measurement is the
-mean over an epoch, so that what is done once an epoch counts too; the medians of the ratios are printed.
+optimizer); so is a step of ordinary training. The three take turns in one process, an epoch each: step by step each would
+find the caches full of the others' code and data, which no run does. A measurement is the mean over an epoch, so that
+what is done once an epoch counts too; the medians of the ratios are printed.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from torch import Tensor, nn
 import bayeswell as bw
 
 ENGINE, BARE, PLAIN = "bbb in fit", "bbb in a bare loop", "deterministic"
-_STEPS = 40
-"""Of an epoch: far fewer than usual, so what is done once an epoch costs more here than in a run."""
+_STEPS = 100
+"""Of an epoch: fewer than usual, so what is done once an epoch costs more here than in most runs."""
 _WARM_UP = 1
 
 
@@ -62,19 +63,24 @@ def plain_steps(name: str, inputs: Tensor, targets: Tensor, batch: int) -> Itera
 
 
 class Turns(bw.Callback):
-    """After each step of the engine one of every other kind; the seconds of all."""
+    """After each epoch of the engine one of every other kind; the mean seconds of a step of all, epoch by epoch."""
 
     def __init__(self, others: dict[str, Iterator[None]]) -> None:
-        self.others, self.ended = others, 0.0
+        self.others, self.ended, self.steps = others, 0.0, 0
         self.seconds: dict[str, list[float]] = {name: [] for name in (ENGINE, *others)}
 
     def after_step(self, run: bw.Run) -> None:
+        """What the engine does at the end of an epoch comes after its last step: it counts in the next one."""
+        self.steps += 1
+        if self.steps % _STEPS:
+            return
         began = now()
-        self.seconds[ENGINE].append(began - self.ended)
+        self.seconds[ENGINE].append((began - self.ended) / _STEPS)
         for name, steps in self.others.items():
-            next(steps)
+            for _ in range(_STEPS):
+                next(steps)
             self.ended = now()
-            self.seconds[name].append(self.ended - began)
+            self.seconds[name].append((self.ended - began) / _STEPS)
             began = self.ended
 
 
@@ -99,10 +105,7 @@ def measure(name: str, epochs: int, batch: int) -> dict[str, list[float]]:
             net, (inputs, targets), "bbb", epochs=epochs + _WARM_UP, batch_size=batch, callbacks=[turns],
             progress=True, folder=f"{folder}/run",
         )  # fmt: skip
-    return {
-        kind: [statistics.mean(seconds[at : at + _STEPS]) for at in range(_WARM_UP * _STEPS, len(seconds), _STEPS)]
-        for kind, seconds in turns.seconds.items()
-    }
+    return {kind: seconds[_WARM_UP:] for kind, seconds in turns.seconds.items()}
 
 
 def main() -> None:

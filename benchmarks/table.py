@@ -131,7 +131,7 @@ def _goals(record: Mapping[str, Any]) -> str:
 
 def _over_fused(one: Verdict, record: Mapping[str, Any]) -> str:
     part = record["parts"].get(one.goal.part)
-    if part is None or one.goal.over is not None or ours.PLAIN_FUSED not in part.get("seconds", {}):
+    if part is None or one.goal.kind != "ratio" or one.goal.over is not None or ours.PLAIN_FUSED not in part["seconds"]:
         return ""
     found = ratio(part, one.goal.case, ours.PLAIN_FUSED)
     return "" if found is None else f"{found.median:.2f}"
