@@ -2,9 +2,9 @@
 
 The same mean-field step is timed in ``fit`` as people run it (a run folder with its checkpoints and metrics, a
 progress bar, checks for NaN, schedules, callbacks) and in a bare loop over shuffled data (objective, backward,
-optimizer); so is a step of ordinary training. The three take turns in one process, an epoch each: step by step each would
-find the caches full of the others' code and data, which no run does. A measurement is the mean over an epoch, so that
-what is done once an epoch counts too; the medians of the ratios are printed.
+optimizer); so is a step of ordinary training. The three take turns in one process, an epoch each: step by step each
+would find the caches full of the others' code and data, which no run does. A measurement is the mean over an epoch, so
+that what is done once an epoch counts too; the medians of the ratios are printed.
 """
 
 from __future__ import annotations

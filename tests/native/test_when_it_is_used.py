@@ -9,7 +9,9 @@ import sys
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
+import bayeswell as bw
 from bayeswell import native
 from bayeswell.posteriors.one_pass import draws_and_kl, point_and_kl
 from bayeswell.posteriors.std_forms import FROM_LOG_STD
@@ -62,6 +64,30 @@ def test_nothing_is_taken_inside_transforms() -> None:
     assert answers
     assert not any(answers)
     assert native.takes(outside)
+
+
+@needs_library
+def test_nothing_is_taken_in_forward_mode() -> None:
+    """Compiled code knows no tangents: those of a gradient (forward over reverse) would be dropped without a word."""
+    plain = torch.ones(6)
+    model = lift(nn.Linear(3, 2), "mean_field")
+    inputs, direction, targets = torch.randn(5, 3), torch.randn(5, 3), torch.tensor([0, 1, 1, 0, 1])
+
+    def tangents() -> list[Tensor]:
+        with forward_ad.dual_level():
+            assert not native.takes(plain)
+            dual = forward_ad.make_dual(inputs, direction)
+            loss = bw.ELBO("categorical", 7)(model, dual, targets, generator=bw.make_generator(3)).total
+            slopes = torch.autograd.grad(loss, list(model.parameters()))
+            found = [forward_ad.unpack_dual(slope).tangent for slope in slopes]
+        assert all(one is not None for one in found)
+        return [one for one in found if one is not None]
+
+    own = tangents()
+    with native.disabled():
+        by_torch = tangents()
+    assert any(one.abs().max() > 0.01 for one in own)
+    assert all(torch.allclose(one, other, rtol=1e-4, atol=1e-6) for one, other in zip(own, by_torch, strict=True))
 
 
 def test_tables_lie_in_the_memory_of_the_cpu() -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from ..errors import BufferMismatch
 
@@ -126,8 +127,11 @@ def instruction_set() -> str | None:
 
 
 def transformed() -> bool:
-    """Whether code is being compiled, or runs inside vmap or a grad transform: these need to see every operation."""
-    return torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None
+    """Whether code is being compiled, or runs inside vmap, a grad transform or forward mode: these need to see every
+    operation.
+    """
+    inside = torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+    return inside or torch.compiler.is_compiling()
 
 
 def takes(*tensors: Tensor | None) -> bool:

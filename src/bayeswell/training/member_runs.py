@@ -17,6 +17,7 @@ from ..batches import Columns
 from ..errors import BayeswellWarning, NetworkError, VerdictWarning
 from ..lifting import BayesianModule, Where
 from ..methods import Assembly, Method, ResolvedMethod, assemble
+from ..native import memory
 from ..nested import joined
 from ..outputs import Output
 from ..random import derive_seed, make_generator
@@ -98,8 +99,11 @@ def fit_members(
     saved = folder.newest() if folder is not None and folder.resume else None
     finished = [] if saved is None else [Contribution.from_state(state) for state in saved["finished"]]
     waiting = range(len(finished), plan.start.method.members)
-    with helpers(plan, looks, best, folder, settings, waiting, workers) as ahead:
-        return _gathered(plan, looks, best, watchers, folder, held_out, saved, finished, ahead)
+    try:
+        with helpers(plan, looks, best, folder, settings, waiting, workers) as ahead:
+            return _gathered(plan, looks, best, watchers, folder, held_out, saved, finished, ahead)
+    finally:
+        memory.release()  # no step will ask for it again
 
 
 def _gathered(
