@@ -132,9 +132,11 @@ ALWAYS float log_of(float x) {
     return m + p + 0.693359375f * e;
 }
 
-// SplitMix64 (Steele, Lea & Flood 2014): the number of one counter under one key.
-ALWAYS uint64_t random_bits(uint64_t key, uint64_t counter) {
-    uint64_t z = key + counter * 0x9E3779B97F4A7C15ull;
+// SplitMix64 (Steele, Lea & Flood 2014): the number of the state key + counter * GOLDEN.
+constexpr uint64_t GOLDEN = 0x9E3779B97F4A7C15ull;
+
+ALWAYS uint64_t random_bits(uint64_t state) {
+    uint64_t z = state;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
     return z ^ (z >> 31);
@@ -143,8 +145,10 @@ ALWAYS uint64_t random_bits(uint64_t key, uint64_t counter) {
 // BLOCK normals by Box and Muller from the LANES counters of one block.
 ALWAYS void normal_block(uint64_t key, int64_t block, float* out) {
     int32_t low[LANES], high[LANES];
-    for (int64_t i = 0; i < LANES; ++i) {
-        const uint64_t z = random_bits(key, static_cast<uint64_t>(block * LANES + i));
+    // The state grows by sums: a product of 64 bits for each would be three more of 32 in vectors.
+    uint64_t state = key + static_cast<uint64_t>(block * LANES) * GOLDEN;
+    for (int64_t i = 0; i < LANES; ++i, state += GOLDEN) {
+        const uint64_t z = random_bits(state);
         low[i] = static_cast<int32_t>(z & 0x7fffffffu);
         high[i] = static_cast<int32_t>(z >> 32);
     }
