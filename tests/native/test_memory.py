@@ -22,7 +22,8 @@ from bayeswell.posteriors.std_forms import FROM_LOG_STD
 LONG = 2**23  # float32 numbers of 32 MB
 X = torch.empty(0)
 
-on_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere memory is torch's own")
+kept_here = sys.platform == "linux" and native.available()
+on_linux = pytest.mark.skipif(not kept_here, reason="memory is torch's own: not Linux, or no compiled formulas")
 
 
 @pytest.fixture(autouse=True)
@@ -181,7 +182,7 @@ def test_pieces_of_a_long_vector_are_torchs_own_to_every_order() -> None:
 
     vector = x.clone().requires_grad_()
     pieces = memory.split(vector * 1.0, sizes)
-    assert "_Split" in type(pieces[0].grad_fn).__name__  # or nothing has been tried
+    assert not kept_here or "_Split" in type(pieces[0].grad_fn).__name__  # or nothing has been tried
     ends = torch.cat(pieces[1:])
     (batch,) = torch.autograd.grad(ends, vector, torch.eye(7), is_grads_batched=True)
     assert torch.equal(batch[:, -7:], torch.eye(7))

@@ -6,9 +6,9 @@ Many Linux systems give large pages, of 2 MB, only to memory for which they are 
 that report what they do not use to their host even a large page comes slowly, from there.
 
 So what a long vector was in is kept when nobody has it any more, for the next of the same size: a few pieces, for as
-long as they are asked for. The system may take their pages back meanwhile if it runs short (``MADV_FREE``), and
-``release`` gives them back. A tensor has its memory to itself while anything refers to it, as any other; but it cannot
-be resized.
+long as they are asked for. They are looked after when the next long vector is made, not before; from then on the system
+may take their pages back if it runs short (``MADV_FREE``). ``release`` gives all of them back at once. A tensor has its
+memory to itself while anything refers to it, as any other; but it cannot be resized.
 """
 
 from __future__ import annotations
