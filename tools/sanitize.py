@@ -178,6 +178,10 @@ class Source:
         odd = [self.chance.choice((-1, 2**62, -(2**62), self.size + 5))] if self.chance.random() < 0.2 else [self.size]
         return Precision(torch.empty(count).uniform_(0.1, 9.0), torch.tensor([*ends, *odd]))
 
+    def noise(self) -> Tensor | int:
+        """Numbers, or the key that they are made of."""
+        return self.vector() if self.chance.random() < 0.5 else self.chance.randrange(2**64)
+
     def form(self) -> int:
         """From the logarithm, or as it is."""
         return self.chance.randrange(2)
@@ -208,7 +212,7 @@ def _functions() -> dict[str, Callable[[Source], Any]]:
             sites[place] += source.chance.choice((2**61, -(2**61)))
             source.spoiled, source.spoil_at = "table", -1
         source.size = size
-        means, noise = source.vector(), source.vector() if slopes or source.chance.random() < 0.5 else None
+        means, noise = source.vector(), source.noise() if slopes or source.chance.random() < 0.5 else None
         values = native.Precision(source.vector(low=0.1), None)
         state = (source.vector(factors, 0.01, 2.0), source.vector(free))
         if source.spoiled not in ("", "table") and source.made > 3:  # lengths of the state are what they are
@@ -256,9 +260,9 @@ def _functions() -> dict[str, Callable[[Source], Any]]:
     return {
         "normals": lambda s: native.normals(s.chance.randrange(2**64), s.size),
         "fresh_draws": drawn,
-        "draw_and_kl": lambda s: native.draw_and_kl(s.form(), s.vector(), s.vector(), s.vector(), s.stretches()),
+        "draw_and_kl": lambda s: native.draw_and_kl(s.form(), s.vector(), s.vector(), s.noise(), s.stretches()),
         "slopes": lambda s: native.slopes(
-            s.form(), s.vector(), s.vector(), s.vector(), s.stretches(), s.vector(), s.number()
+            s.form(), s.vector(), s.vector(), s.noise(), s.stretches(), s.vector(), s.number()
         ),
         "half_squares": lambda s: native.half_squares(s.vector(), s.stretches()),
         "half_squares_slope": lambda s: native.half_squares_slope(s.vector(), s.stretches(), s.vector(), s.number()),

@@ -1,6 +1,7 @@
-"""Public names that are imported when first asked for, so that the command line answers before torch is loaded.
+"""Imports that wait: public names that are imported when first asked for, and packages whose version alone is needed.
 
-A package lists them once, in its ``__init__.pyi``, for type checkers, editors and this module.
+So the command line answers before torch is loaded. A package lists its public names once, in its ``__init__.pyi``, for
+type checkers, editors and this module.
 """
 
 from __future__ import annotations
@@ -8,8 +9,11 @@ from __future__ import annotations
 import ast
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 
@@ -39,3 +43,26 @@ def _names_and_modules(stub: Path) -> dict[str, tuple[str, str]]:
                 whole = "." * node.level + (node.module or alias.name)
                 found[alias.asname or alias.name] = (whole, alias.name if node.module else "")
     return found
+
+
+@contextmanager
+def version_alone(package: str) -> Iterator[None]:
+    """Within the block an import of this package gives its ``__version__`` and loads nothing, unless it is loaded.
+
+    For libraries that load another only to look at its version. Behind the block it is imported as ever.
+    """
+    try:
+        version = None if package in sys.modules else metadata.version(package)
+    except metadata.PackageNotFoundError:
+        version = None
+    if version is None:
+        yield
+        return
+    stand_in: Any = ModuleType(package)
+    stand_in.__version__ = version
+    sys.modules[package] = stand_in
+    try:
+        yield
+    finally:
+        if sys.modules.get(package) is stand_in:
+            del sys.modules[package]

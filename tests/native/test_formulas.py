@@ -73,6 +73,26 @@ def check_draw_and_kl(form: int, prior: str, size: int, drawn: bool) -> None:
 
 @needs_library
 @each_form
+@pytest.mark.usefixtures("each_library")
+def test_noise_by_its_key_is_noise_by_its_numbers(form: int) -> None:
+    """To the last bit, also where the gradient of the mean takes the place of that of the weights."""
+    for prior, size in itertools.product(PRIORS, SIZES):
+        state = (form, numbers(size, 1, 0.7, 0.1), states(form, size))
+        precision, slopes = precisions(prior, size), (numbers(size, 3, 0.3, 0.05), torch.tensor(-0.37))
+        (weights, kl), (expected, its_kl) = (
+            native.draw_and_kl(*state, noise, precision) for noise in (KEY, native.normals(KEY, size))
+        )
+        assert torch.equal(weights, expected)
+        assert kl == its_kl
+        of_mean = slopes[0].clone()
+        found = native.slopes(*state, KEY, precision, of_mean, slopes[1], of_mean)
+        assert found[0] is of_mean
+        for one, other in zip(found, native.slopes(*state, native.normals(KEY, size), precision, *slopes), strict=True):
+            assert torch.equal(one, other)
+
+
+@needs_library
+@each_form
 @pytest.mark.parametrize("of", ["weights", "kl", "both", "kl without noise"])
 @pytest.mark.usefixtures("each_library")
 def test_slopes(form: int, of: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bayeswell import native
-from native.formulas import ROUNDING, TINY, assert_near, needs_library, numbers, precisions, spread, the_same
+from native.formulas import KEY, ROUNDING, TINY, assert_near, needs_library, numbers, precisions, spread, the_same
 from native.tied import tied_draw_and_kl, tied_factors, tied_slopes
 
 MATRICES = [(1, 1), (1, 257), (257, 1), (5, 256), (128, 128), (130, 300), (3, 9_000), (16_000, 2), (70, 1)]
@@ -67,12 +67,8 @@ SIDE_BY_SIDE = [(3, 0), (35, 7), (300, 0), (39_000, 300), (1, 0), (16, 4)]
 """Sizes of sites and their columns (0: not tied)."""
 
 
-@needs_library
-@pytest.mark.parametrize("of", ["weights", "kl", "both", "kl without noise"])
-@pytest.mark.parametrize("prior", ["by site", "vector"])
-@pytest.mark.usefixtures("each_library")
-def test_several_sites_tied_and_not(prior: str, of: str) -> None:
-    """Each with its own place for weights, factors and log stds, and with its own precision."""
+def side_by_side(prior: str) -> tuple[torch.Tensor, int, torch.Tensor, torch.Tensor, torch.Tensor, native.Precision]:
+    """Their table, rank, factors, log stds, means and precisions."""
     rank, rows, at, of_factors, of_free = 2, [], 0, 0, 0
     for size, columns in SIDE_BY_SIDE:
         right = of_factors + size // columns * rank if columns else 0
@@ -84,10 +80,42 @@ def test_several_sites_tied_and_not(prior: str, of: str) -> None:
     h = numbers(len(rows) if prior == "by site" else at, 6, 0.8).exp()
     precision = native.Precision(h, ends if prior == "by site" else None)
     factors, log_std = numbers(of_factors, 11, 0.6, -1.3).exp(), numbers(of_free, 4, 0.5, -2.0)
-    mean, noise = numbers(at, 1, 0.7, 0.1), None if of == "kl without noise" else numbers(at, 2)
+    return torch.tensor(rows), rank, factors, log_std, numbers(at, 1, 0.7, 0.1), precision
+
+
+@needs_library
+@pytest.mark.parametrize("prior", ["by site", "vector"])
+@pytest.mark.usefixtures("each_library")
+def test_noise_by_its_key_is_noise_by_its_numbers(prior: str) -> None:
+    """Draws and slopes to the last bit; the KL is added up in other groups of rows."""
+    *state, precision = side_by_side(prior)
+    size = len(state[-1])
+    numbers_of_key, c = native.normals(KEY, size), torch.tensor(-0.37)
+    (weights, kl), (expected, its_kl) = (
+        native.tied_draw_and_kl(*state, noise, precision) for noise in (KEY, numbers_of_key)
+    )
+    assert torch.equal(weights, expected)
+    assert kl == pytest.approx(its_kl, rel=1e-12)
+    of_mean = numbers(size, 3, 0.3, 0.05).clone()
+    expected_slopes = native.tied_slopes(*state, numbers_of_key, precision, of_mean.clone(), c)
+    found = native.tied_slopes(*state, KEY, precision, of_mean, c, of_mean)
+    assert found[0] is of_mean
+    for one, other in zip(found, expected_slopes, strict=True):
+        assert torch.equal(one, other)
+
+
+@needs_library
+@pytest.mark.parametrize("of", ["weights", "kl", "both", "kl without noise"])
+@pytest.mark.parametrize("prior", ["by site", "vector"])
+@pytest.mark.usefixtures("each_library")
+def test_several_sites_tied_and_not(prior: str, of: str) -> None:
+    """Each with its own place for weights, factors and log stds, and with its own precision."""
+    sites, rank, factors, log_std, mean, precision = side_by_side(prior)
+    rows, at = sites.tolist(), len(mean)
+    noise = None if of == "kl without noise" else numbers(at, 2)
     g = numbers(at, 3, 0.3, 0.05) if of in ("weights", "both") else None
     c = None if of == "weights" else torch.tensor(-0.37)
-    state = (torch.tensor(rows), rank, factors, log_std, mean, noise, precision)
+    state = (sites, rank, factors, log_std, mean, noise, precision)
     weights, kl = native.tied_draw_and_kl(*state)
     found = native.tied_slopes(*state, g, c)
 

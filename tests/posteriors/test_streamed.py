@@ -1,4 +1,4 @@
-"""Draws that come block by block are those of one pass, their gradients too, and need no vector of noise."""
+"""Draws of noise that is known by its key are those of one pass, their gradients too, and need no vector of noise."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import bayeswell as bw
-from bayeswell import native
+from bayeswell import native, random
 from bayeswell.objectives import elbo
 from bayeswell.posteriors import streamed
 from bayeswell.random import KeyedNoise, normals_of_key
@@ -17,12 +17,6 @@ from nets import lift, randomise
 
 needs_library = pytest.mark.skipif(not native.available(), reason="there are no compiled formulas here")
 POSTERIORS = ("mean_field", "k_tied")
-
-
-@pytest.fixture(autouse=True)
-def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many blocks of a small network, whose ends are not those of its layers."""
-    monkeypatch.setattr(streamed, "_BLOCK", 1 << 12)
 
 
 def network() -> nn.Module:
@@ -44,7 +38,7 @@ class Tokens(nn.Module):
 
 
 def gradients(model: Any, least: int, monkeypatch: pytest.MonkeyPatch, temperature: float = 0.7) -> dict[str, Any]:
-    """Of one step of the ELBO, where draws of so many weights come block by block."""
+    """Of one step of the ELBO, where draws of so many weights are of keyed noise."""
     monkeypatch.setattr(elbo, "LEAST_STREAMED", least)
     objective = bw.ELBO("categorical", 200, temperature=temperature)
     inputs, targets = torch.randn(9, 50, generator=bw.make_generator(7)), torch.arange(9) % 3
@@ -61,7 +55,6 @@ def test_an_embedding_is_read_as_its_transpose(monkeypatch: pytest.MonkeyPatch) 
     assert model.posterior.table is not None
     with native.disabled():
         expected = gradients(model, 1 << 40, monkeypatch)
-    monkeypatch.setattr(KeyedNoise, "tensor", lambda own: pytest.fail("the whole noise was made"))
     for least in (1 << 40, 1):
         found = gradients(model, least, monkeypatch)
         for name in expected:
@@ -75,30 +68,23 @@ def test_a_step_is_that_of_one_pass(posterior: str, prior: Any, monkeypatch: pyt
     model = lift(network(), {"name": posterior, "initial_std": 0.05}, prior=prior)
     randomise(model)
     model.train()
-    made: list[int] = []
-    block = KeyedNoise.block
-    monkeypatch.setattr(KeyedNoise, "block", lambda own, a, b: (made.append(b - a), block(own, a, b))[1])
-    monkeypatch.setattr(KeyedNoise, "tensor", lambda own: pytest.fail("the whole noise was made"))
     at_once = gradients(model, 1 << 40, monkeypatch)
-    assert not made
-    by_blocks = gradients(model, 1, monkeypatch)
-    assert sum(made) == 2 * model.layout.size, "once for the draw, once for its gradient"
-    if posterior == "mean_field":
-        assert max(made) == 1 << 12
-    assert at_once.keys() == by_blocks.keys()
+    monkeypatch.setattr(random, "normals", lambda key, size: pytest.fail(f"{size} numbers of noise were made"))
+    by_key = gradients(model, 1, monkeypatch)
+    assert at_once.keys() == by_key.keys()
     for name, expected in at_once.items():
         torch.testing.assert_close(
-            by_blocks[name], expected, rtol=2e-6, atol=1e-9, msg=lambda text, n=name: f"{n}: {text}"
+            by_key[name], expected, rtol=2e-6, atol=1e-9, msg=lambda text, n=name: f"{n}: {text}"
         )
 
 
 @needs_library
 def test_the_noise_in_the_gradient_matters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: a gradient with the noise of another place is seen by the comparison above."""
+    """Planted: a gradient with the noise of another key is seen by the comparison above."""
     model = lift(network(), {"name": "mean_field", "initial_std": 0.05})
     expected = gradients(model, 1 << 40, monkeypatch)["posterior.log_std"].clone()
-    block = KeyedNoise.block
-    monkeypatch.setattr(KeyedNoise, "block", lambda own, a, b: block(own, 0, b - a))
+    slopes = streamed.native_slopes
+    monkeypatch.setattr(streamed, "native_slopes", lambda *given: slopes(*given[:3], given[3] + 1, *given[4:]))
     found = gradients(model, 1, monkeypatch)["posterior.log_std"]
     assert not torch.allclose(found, expected, rtol=2e-6, atol=1e-9)
 

@@ -49,3 +49,4 @@ except bw.BayeswellError as error:
     print(error, file=sys.stderr)
     sys.exit(getattr(error, "exit_code", 1))
 result.save(folder.with_name(f"{folder.name}.model{os.environ.get('LOCAL_RANK', '0')}"))
+assert "torchmetrics" not in sys.modules, "Fabric's start has loaded a package that is not needed"

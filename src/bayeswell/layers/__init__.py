@@ -1,6 +1,12 @@
 """What the library knows of layer kinds: which are linear in their weight, and how their units are wired."""
 
-from .channels_last import convolve_channels_last, gains_channels_last, keeps_layouts, with_channels_last
+from .channels_last import (
+    convolve_channels_last,
+    gains_channels_last,
+    keeps_layouts,
+    wide_kernels,
+    with_channels_last,
+)
 from .convolution import convolve, shape_of
 from .kernels import plain_attention, plain_kernels, without_fused_attention
 from .linear import find_linear_layers, is_linear_layer
@@ -27,6 +33,7 @@ __all__ = [
     "plain_attention",
     "plain_kernels",
     "shape_of",
+    "wide_kernels",
     "wiring_of",
     "with_channels_last",
     "without_fused_attention",

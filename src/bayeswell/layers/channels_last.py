@@ -16,6 +16,7 @@ spend more time on layouts, most where w is large.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -69,10 +70,23 @@ def with_channels_last(net: nn.Module, inputs: Any) -> Any:
     """The inputs, laid out with channels last if these are images for a network that gains by it."""
     if not isinstance(inputs, Tensor) or inputs.dim() != 4 or not _is_float32_on_cpu(inputs):
         return inputs
-    wide = any(
-        isinstance(module, nn.Conv2d) and _is_wide(module.out_channels, module.in_channels) for module in net.modules()
-    )
+    wide = next(_wide_convolutions(net), None) is not None
     return inputs.contiguous(memory_format=_LAST) if wide and keeps_layouts(net) else inputs
+
+
+def wide_kernels(net: nn.Module) -> list[str]:
+    """The names of weights of wide convolutions that lie otherwise with channels last than without."""
+    return [
+        f"{name}.weight".removeprefix(".")
+        for name, module in _wide_convolutions(net)
+        if module.groups == 1 and math.prod(module.kernel_size) > 1
+    ]
+
+
+def _wide_convolutions(net: nn.Module) -> Iterator[tuple[str, nn.Conv2d]]:
+    for name, module in net.named_modules(remove_duplicate=False):
+        if isinstance(module, nn.Conv2d) and _is_wide(module.out_channels, module.in_channels):
+            yield name, module
 
 
 def convolve_channels_last(x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape) -> Tensor:

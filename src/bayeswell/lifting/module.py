@@ -36,6 +36,7 @@ from ..types import (
 from .description import Description, Row
 from .dropout import DrawnDropout, draw_masks
 from .freezing import keep_in_evaluation
+from .laid_out import ChannelsLast, find_channels_last
 from .lora import beside_magnitudes, is_lora
 from .stacked import Stack, find_stack
 from .swapping import Slots, forget_weights, padded_embeddings, with_padding
@@ -187,10 +188,21 @@ class BayesianModule(nn.Module):
             # So that the next draw can have the memory of this one, which is still in the caches.
             del tensors
 
+    @property
+    def _call_is_changed(self) -> bool:
+        """By a derived class, or by hand: what it does with a network is not known."""
+        return type(self).call is not BayesianModule.call or "call" in vars(self)
+
+    def channels_last(self, inputs: Inputs, examples: int) -> ChannelsLast | None:
+        """How to run draws on so many images like these with their channels last, if that takes less time."""
+        if self._call_is_changed:
+            return None
+        names = {name for site in self.layout.sites for name in site.names}
+        return find_channels_last(self.net, names, inputs, examples)
+
     def stack(self) -> Stack | Tiled | None:
         """How to run several draws at once, for predictions in evaluation mode; None where each has to go alone."""
-        changed = type(self).call is not BayesianModule.call or "call" in vars(self)
-        if changed or self._drops or self.posterior.extra_names:
+        if self._call_is_changed or self._drops or self.posterior.extra_names:
             return None
         names = [name for site in self.layout.sites for name in site.names]
         if all(map(is_lora, names)):
@@ -202,8 +214,7 @@ class BayesianModule(nn.Module):
         names = {name for site in self.layout.sites for name in site.names}
         layers = list(self.linear_layers.values())
         known = {name for layer in layers for name in (layer.weight, layer.bias) if name is not None}
-        changed = type(self).call is not BayesianModule.call or "call" in vars(self)
-        return None if changed or self._drops or self.posterior.extra_names or names != known else layers
+        return None if self._call_is_changed or self._drops or self.posterior.extra_names or names != known else layers
 
     def useful_draws(self, count: int) -> int:
         """How many of ``count`` draws say something new: one of a point, each member of a bank once, else all."""

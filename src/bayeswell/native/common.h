@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #define ALWAYS static inline __attribute__((always_inline))
@@ -169,5 +170,34 @@ ALWAYS void normal_block(uint64_t key, int64_t block, float* out) {
         out[LANES + i] = (quarter & 2 ? -s : s) * radius;
     }
 }
+
+// Noise of a vector of weights: given, made of a key where it is needed, or none. Number i of it is number i of the key's.
+struct Noise {
+    const float* given;
+    bool keyed;
+    uint64_t key;
+
+    bool any() const { return given || keyed; }
+};
+
+// The noise of one piece of a vector after another, in memory that stays in the caches.
+class NoiseParts {
+  public:
+    explicit NoiseParts(const Noise& all) : noise(all) {}
+
+    // Those from first to last, to be read by their places in the whole vector; null if there are none.
+    const float* part(int64_t first, int64_t last) {
+        if (!noise.keyed) return noise.given;
+        const int64_t start = first / BLOCK * BLOCK, size = (last - start + BLOCK - 1) / BLOCK * BLOCK;
+        if (size > room) fresh.reset(new float[room = size]);
+        for (int64_t at = 0; at < size; at += BLOCK) normal_block(noise.key, (start + at) / BLOCK, fresh.get() + at);
+        return fresh.get() - start;
+    }
+
+  private:
+    const Noise noise;
+    std::unique_ptr<float[]> fresh;
+    int64_t room = 0;
+};
 
 }  // namespace

@@ -123,24 +123,32 @@ void bayeswell_fresh_draws(int form, const uint64_t* keys, int64_t draws, const 
     });
 }
 
-double bayeswell_draw_and_kl(int form, const float* mean, const float* state, const float* noise, const float* precisions,
-                             const int64_t* ends, int64_t runs, float* weights, int64_t n, int threads) {
+double bayeswell_draw_and_kl(int form, const float* mean, const float* state, const float* given, int keyed, uint64_t key,
+                             const float* precisions, const int64_t* ends, int64_t runs, float* weights, int64_t n,
+                             int threads) {
     auto work = form == FROM_LOG_STD ? draw_and_kl<FROM_LOG_STD> : draw_and_kl<AS_IT_IS>;
     const Precision precision{precisions, ends, runs};
+    const Noise all{given, keyed != 0, key};
     return sum_in_chunks(n, threads, [=](int64_t first, int64_t last) {
+        NoiseParts fresh(all);
+        const float* noise = fresh.part(first, last);
         return over_runs(precision, first, last, [=](const float* h, int64_t stride, int64_t from, int64_t to) {
             return work(mean, state, noise, h, stride, weights, from, to);
         });
     });
 }
 
-void bayeswell_slopes(int form, const float* mean, const float* state, const float* noise, const float* precisions,
-                      const int64_t* ends, int64_t runs, const float* of_weights, const float* of_kl, float* of_mean,
-                      float* of_state, int64_t n, int threads) {
+// `of_mean` may be the memory of `of_weights`.
+void bayeswell_slopes(int form, const float* mean, const float* state, const float* given, int keyed, uint64_t key,
+                      const float* precisions, const int64_t* ends, int64_t runs, const float* of_weights,
+                      const float* of_kl, float* of_mean, float* of_state, int64_t n, int threads) {
     auto work = form == FROM_LOG_STD ? slopes_for<FROM_LOG_STD>(of_weights, of_kl) : slopes_for<AS_IT_IS>(of_weights, of_kl);
     const Precision precision{precisions, ends, runs};
+    const Noise all{given, keyed != 0, key};
     const float c = of_kl ? *of_kl : 0.0f;
     in_chunks(n, threads, [=](int64_t, int64_t begin, int64_t end) {
+        NoiseParts fresh(all);
+        const float* noise = fresh.part(begin, end);
         over_runs(precision, begin, end, [=](const float* h, int64_t stride, int64_t from, int64_t to) {
             work(mean, state, noise, h, stride, of_weights, c, of_mean, of_state, from, to);
             return 0.0;

@@ -16,6 +16,14 @@ from ..errors import BufferMismatch
 from .library import Buffer, call
 from .memory import empty, empty_like
 
+Noise = Tensor | int | None
+"""That of the weights: numbers, the key that they are made of (``normals``) where they are needed, or none."""
+
+
+def given_noise(noise: Noise) -> tuple[Tensor | None, bool, int]:
+    """What the compiled formulas take."""
+    return (None, True, noise) if isinstance(noise, int) else (noise, False, 0)
+
 
 @dataclass(frozen=True)
 class Precision:
@@ -67,28 +75,33 @@ def fresh_draws(form: int, keys: Tensor, mean: Tensor, state: Tensor, rows_of: T
 
 
 def draw_and_kl(
-    form: int, mean: Tensor, state: Tensor, noise: Tensor | None, precision: Precision
+    form: int, mean: Tensor, state: Tensor, noise: Noise, precision: Precision
 ) -> tuple[Tensor | None, float]:
     """w = m + s noise (None without noise), and sum [h (m^2 + s^2) / 2 - log s]."""
     weights = None if noise is None else empty_like(mean)
     size = mean.numel()
-    return weights, call("draw_and_kl", size, form, mean, state, noise, *precision.given(size), weights)
+    given = (form, mean, state, *given_noise(noise), *precision.given(size))
+    return weights, call("draw_and_kl", size, *given, weights)
 
 
 def slopes(
     form: int,
     mean: Tensor,
     state: Tensor,
-    noise: Tensor | None,
+    noise: Noise,
     precision: Precision,
     of_weights: Tensor | None,
     of_kl: Tensor | None,
+    of_mean: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of mean and state for ``draw_and_kl``, from those of its two results."""
-    of_mean, of_state = empty_like(mean), empty_like(mean)
+    """The gradients of mean and state for ``draw_and_kl``, from those of its two results.
+
+    That of the mean is written into ``of_mean`` if it is given, which may be ``of_weights``.
+    """
+    of_mean, of_state = empty_like(mean) if of_mean is None else of_mean, empty_like(mean)
     size = mean.numel()
-    given = (form, mean, state, noise, *precision.given(size), of_weights, Buffer(of_kl, 1), of_mean, of_state)
-    call("slopes", size, *given)
+    given = (form, mean, state, *given_noise(noise), *precision.given(size))
+    call("slopes", size, *given, of_weights, Buffer(of_kl, 1), of_mean, of_state)
     return of_mean, of_state
 
 
@@ -132,7 +145,7 @@ def weighted_squares_slopes(form: int, state: Tensor, values: Tensor, of_sum: Te
 
 
 def tied_draw_and_kl(
-    sites: Tensor, rank: int, factors: Tensor, log_std: Tensor | None, mean: Tensor, noise: Tensor | None,
+    sites: Tensor, rank: int, factors: Tensor, log_std: Tensor | None, mean: Tensor, noise: Noise,
     precision: Precision,
 ) -> tuple[Tensor | None, float]:  # fmt: skip
     """As ``draw_and_kl`` where some stds are matrices left @ right'; a row of ``sites`` (int64) says where they lie:
@@ -146,11 +159,11 @@ def tied_draw_and_kl(
 
 
 def tied_slopes(
-    sites: Tensor, rank: int, factors: Tensor, log_std: Tensor | None, mean: Tensor, noise: Tensor | None,
-    precision: Precision, of_weights: Tensor | None, of_kl: Tensor | None,
+    sites: Tensor, rank: int, factors: Tensor, log_std: Tensor | None, mean: Tensor, noise: Noise,
+    precision: Precision, of_weights: Tensor | None, of_kl: Tensor | None, of_mean: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:  # fmt: skip
-    """The gradients of mean, factors and log_std for ``tied_draw_and_kl``."""
-    of_mean, of_factors = empty_like(mean), empty_like(factors)
+    """The gradients of mean, factors and log_std for ``tied_draw_and_kl``; ``of_mean`` as in ``slopes``."""
+    of_mean, of_factors = empty_like(mean) if of_mean is None else of_mean, empty_like(factors)
     of_log_std = None if log_std is None else empty_like(log_std)
     given = _tied(sites, rank, factors, log_std, mean, noise, precision)
     results = (of_mean, Buffer(of_factors, factors.numel()), Buffer(of_log_std, _numbers(log_std)))
@@ -159,7 +172,7 @@ def tied_slopes(
 
 
 def _tied(
-    sites: Tensor, rank: int, factors: Tensor, log_std: Tensor | None, mean: Tensor, noise: Tensor | None,
+    sites: Tensor, rank: int, factors: Tensor, log_std: Tensor | None, mean: Tensor, noise: Noise,
     precision: Precision,
 ) -> tuple[Any, ...]:  # fmt: skip
     """What both formulas of tied sites take, after a look at the table, which says where they read and write."""
@@ -172,7 +185,7 @@ def _tied(
         )
     values = Buffer(precision.values, count if by_site else size)
     state = (Buffer(factors, factors.numel()), Buffer(log_std, _numbers(log_std)))
-    return table, count, rank, *state, mean, noise, values, int(by_site)
+    return table, count, rank, *state, mean, *given_noise(noise), values, int(by_site)
 
 
 def _numbers(tensor: Tensor | None) -> int:

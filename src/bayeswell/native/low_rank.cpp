@@ -116,12 +116,6 @@ void low_rank_slopes_of(const float* mean, const float* log_std, const float* lo
     }
 }
 
-// The noise of one chunk, such that it is read by the place of each weight in the whole vector.
-const float* of_key(uint64_t key, int64_t first, int64_t last, std::vector<float>& fresh) {
-    for (int64_t at = first; at < last; at += BLOCK) normal_block(key, at / BLOCK, fresh.data() + (at - first));
-    return fresh.data() - first;
-}
-
 template <int64_t fixed>
 auto draw_for(const float* noise, int64_t stride) {
     return noise ? (stride ? low_rank_draw_of<fixed, true, true> : low_rank_draw_of<fixed, true, false>)
@@ -147,15 +141,17 @@ double bayeswell_low_rank_draw_and_kl(int64_t rank, const float* mean, const flo
                                       double* gram, int64_t n, int threads) {
     const Precision precision{precisions, ends, runs};
     const int64_t products = rank * (rank + 1) / 2;
+    const Noise all{given, keyed != 0, key};
     std::vector<double> parts((n + CHUNK - 1) / CHUNK * products, 0.0);
-    double* pieces = parts.data();
+    double* sums = parts.data();
     const double total = sum_in_chunks(n, threads, [=](int64_t first, int64_t last) {
-        std::vector<float> columns(rank * BLOCK), fresh(keyed ? CHUNK : 0);
-        const float* noise = keyed ? of_key(key, first, last, fresh) : given;
+        std::vector<float> columns(rank * BLOCK);
+        NoiseParts fresh(all);
+        const float* noise = fresh.part(first, last);
         return over_runs(precision, first, last, [&](const float* h, int64_t stride, int64_t from, int64_t to) {
             auto work = rank == PAIR ? draw_for<PAIR>(noise, stride) : draw_for<0>(noise, stride);
             return work(mean, log_std, loading, rank, noise, drawn_columns, h, weights, columns.data(),
-                        pieces + first / CHUNK * products, from, to);
+                        sums + first / CHUNK * products, from, to);
         });
     });
     for (int64_t p = 0; p < products; ++p) {
@@ -171,10 +167,12 @@ void bayeswell_low_rank_slopes(int64_t rank, const float* mean, const float* log
                                const float* of_weights, const float* of_kl, float* of_mean, float* of_log_std,
                                float* of_loading, int64_t n, int threads) {
     const Precision precision{precisions, ends, runs};
+    const Noise all{given, keyed != 0, key};
     const float c = of_kl ? *of_kl : 0.0f;
     in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) {
-        std::vector<float> columns(rank * BLOCK), fresh(keyed ? CHUNK : 0);
-        const float* noise = keyed ? of_key(key, first, last, fresh) : given;
+        std::vector<float> columns(rank * BLOCK);
+        NoiseParts fresh(all);
+        const float* noise = fresh.part(first, last);
         over_runs(precision, first, last, [&](const float* h, int64_t stride, int64_t from, int64_t to) {
             auto work = stride ? (rank == PAIR ? slopes_for_rank<PAIR, true>(of_weights, of_kl)
                                                : slopes_for_rank<0, true>(of_weights, of_kl))

@@ -5,12 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .gaussian import Precision
+from .gaussian import Noise, Precision, given_noise
 from .library import Buffer, call
 from .memory import empty_like
-
-Noise = Tensor | int | None
-"""That of the weights: numbers, the key that they are made of (``normals``), or none."""
 
 
 def low_rank_draw_and_kl(
@@ -54,6 +51,5 @@ def _given(
 ) -> tuple[int | Tensor | Buffer | None, ...]:
     """What both formulas take."""
     size, rank = mean.numel(), loading.shape[1]
-    keyed = isinstance(noise, int)
-    drawn = (None if keyed else noise, keyed, noise if keyed else 0, Buffer(columns, rank))
+    drawn = (*given_noise(noise), Buffer(columns, rank))
     return rank, mean, log_std, Buffer(loading, size * rank), *drawn, *precision.given(size)

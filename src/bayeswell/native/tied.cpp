@@ -108,6 +108,21 @@ double sum_in_rows(int64_t rows, int64_t columns, int threads, F work) {
     return total;
 }
 
+// work(noise, from, to) on rows [first, last) of a site that begins at `at`: all of them, or as many at a time as have noise
+// that stays in the caches.
+template <class F>
+double over_rows(const Noise& all, int64_t at, int64_t columns, int64_t first, int64_t last, F work) {
+    NoiseParts fresh(all);
+    const int64_t few = columns < CHUNK ? CHUNK / columns : 1, step = all.keyed ? few : last - first;
+    double total = 0;
+    for (int64_t from = first; from < last; from += step) {
+        const int64_t to = from + step < last ? from + step : last;
+        const float* noise = fresh.part(at + from * columns, at + to * columns);
+        total += work(noise ? noise + at : nullptr, from, to);
+    }
+    return total;
+}
+
 const float* by_component(const float* factors, int64_t rank, int64_t columns, std::vector<float>& out) {
     out.resize(rank * columns);
     for (int64_t j = 0; j < columns; ++j)
@@ -145,53 +160,65 @@ int bayeswell_tied_fits(const TiedSite* sites, int64_t count, int64_t rank, int6
 }
 
 double bayeswell_tied_draw_and_kl(const TiedSite* sites, int64_t count, int64_t rank, const float* factors,
-                                  const float* log_std, const float* mean, const float* noise, const float* precisions,
-                                  int64_t by_site, float* weights, int64_t n, int threads) {
+                                  const float* log_std, const float* mean, const float* given, int keyed, uint64_t key,
+                                  const float* precisions, int64_t by_site, float* weights, int64_t n, int threads) {
     const int64_t stride = by_site ? 0 : 1;
-    auto work = noise ? (stride ? tied_draw_and_kl<true, true> : tied_draw_and_kl<true, false>)
+    const Noise all{given, keyed != 0, key};
+    auto work = all.any() ? (stride ? tied_draw_and_kl<true, true> : tied_draw_and_kl<true, false>)
                       : (stride ? tied_draw_and_kl<false, true> : tied_draw_and_kl<false, false>);
     double total = 0;
     std::vector<float> right;
     for (const TiedSite* site = sites; site < sites + count; ++site) {
-        const float *m = mean + site->at, *e = noise ? noise + site->at : nullptr;
-        const float* h = precisions + (by_site ? site - sites : site->at);
-        float* w = weights ? weights + site->at : nullptr;
+        const int64_t at = site->at;
+        const float* m = mean + at;
+        const float* h = precisions + (by_site ? site - sites : at);
+        float* w = weights ? weights + at : nullptr;
         if (!site->columns) {
             const float* state = log_std + site->left;
             total += sum_in_chunks(site->size, threads, [=](int64_t first, int64_t last) {
-                return draw_and_kl<FROM_LOG_STD>(m, state, e, h, stride, w, first, last);
+                return over_rows(all, at, 1, first, last, [=](const float* noise, int64_t from, int64_t to) {
+                    return draw_and_kl<FROM_LOG_STD>(m, state, noise, h, stride, w, from, to);
+                });
             });
             continue;
         }
         const int64_t columns = site->columns;
         const float *left = factors + site->left, *v = by_component(factors + site->right, rank, columns, right);
         total += sum_in_rows(site->size / columns, columns, threads, [=](int64_t first, int64_t last) {
-            return work(left, v, rank, columns, m, e, h, w, first, last);
+            return over_rows(all, at, columns, first, last, [=](const float* noise, int64_t from, int64_t to) {
+                return work(left, v, rank, columns, m, noise, h, w, from, to);
+            });
         });
     }
     (void)n;
     return total;
 }
 
+// `of_mean` may be the memory of `of_weights`.
 void bayeswell_tied_slopes(const TiedSite* sites, int64_t count, int64_t rank, const float* factors, const float* log_std,
-                           const float* mean, const float* noise, const float* precisions, int64_t by_site,
-                           const float* of_weights, const float* of_kl, float* of_mean, float* of_factors,
-                           float* of_log_std, int64_t n, int threads) {
+                           const float* mean, const float* given, int keyed, uint64_t key, const float* precisions,
+                           int64_t by_site, const float* of_weights, const float* of_kl, float* of_mean,
+                           float* of_factors, float* of_log_std, int64_t n, int threads) {
     const int64_t stride = by_site ? 0 : 1;
+    const Noise all{given, keyed != 0, key};
     const float c = of_kl ? *of_kl : 0.0f;
     auto free_work = slopes_for<FROM_LOG_STD>(of_weights, of_kl);
     auto work = stride ? tied_slopes_for<true>(of_weights, of_kl) : tied_slopes_for<false>(of_weights, of_kl);
     std::vector<float> right, sums;
     for (const TiedSite* site = sites; site < sites + count; ++site) {
-        const float *m = mean + site->at, *e = noise ? noise + site->at : nullptr;
-        const float* h = precisions + (by_site ? site - sites : site->at);
-        const float* g = of_weights ? of_weights + site->at : nullptr;
-        float* of_m = of_mean + site->at;
+        const int64_t at = site->at;
+        const float* m = mean + at;
+        const float* h = precisions + (by_site ? site - sites : at);
+        const float* g = of_weights ? of_weights + at : nullptr;
+        float* of_m = of_mean + at;
         if (!site->columns) {
             const float* state = log_std + site->left;
             float* of_state = of_log_std + site->left;
             in_chunks(site->size, threads, [=](int64_t, int64_t first, int64_t last) {
-                free_work(m, state, e, h, stride, g, c, of_m, of_state, first, last);
+                over_rows(all, at, 1, first, last, [=](const float* noise, int64_t from, int64_t to) {
+                    free_work(m, state, noise, h, stride, g, c, of_m, of_state, from, to);
+                    return 0.0;
+                });
             });
             continue;
         }
@@ -199,9 +226,12 @@ void bayeswell_tied_slopes(const TiedSite* sites, int64_t count, int64_t rank, c
         const float *left = factors + site->left, *v = by_component(factors + site->right, rank, columns, right);
         float* of_left = of_factors + site->left;
         sums.assign(row_pieces(rows, columns) * width, 0.0f);
-        float* pieces = sums.data();
+        float* sums_of = sums.data();
         in_rows(rows, columns, threads, [=](int64_t piece, int64_t first, int64_t last) {
-            work(left, v, rank, columns, m, e, h, g, c, of_m, of_left, pieces + piece * width, first, last);
+            over_rows(all, at, columns, first, last, [=](const float* noise, int64_t from, int64_t to) {
+                work(left, v, rank, columns, m, noise, h, g, c, of_m, of_left, sums_of + piece * width, from, to);
+                return 0.0;
+            });
         });
         float* of_right = of_factors + site->right;
         for (int64_t j = 0; j < columns; ++j)

@@ -16,7 +16,7 @@ from ..types import Covariance, Posterior, Prior
 from .draws_in_groups import draws_in_groups
 from .one_pass import GaussianPrior, draws_and_kl, variances, weighted_squares
 from .std_forms import StdForm
-from .streamed import draw_and_kl_by_blocks
+from .streamed import keyed_draw_and_kl
 
 _TOGETHER = 1 << 22
 """Weights that are drawn together, at most (but one network): what a shared cache holds."""
@@ -105,7 +105,7 @@ class FactorisedPosterior(Posterior):
         """Draws and KL in one pass: sum [log(p/s) + (s^2 + m^2)/(2 p^2) - 1/2] for prior stds p."""
         gaussian = GaussianPrior.of(prior, self.layout)
         if isinstance(noise, KeyedNoise):
-            found = None if gaussian is None else self._by_blocks(noise, gaussian, prior)
+            found = None if gaussian is None else self._keyed(noise, gaussian, prior)
             if found is not None:
                 return found
             noise = noise.tensor()
@@ -114,9 +114,9 @@ class FactorisedPosterior(Posterior):
         constant = prior.log_std_sum - 0.5 * self.layout.size
         return draws_and_kl(self.mean, self.std_state(), noise, gaussian, constant, self.std_form)
 
-    def _by_blocks(self, noise: KeyedNoise, gaussian: GaussianPrior, prior: Prior) -> tuple[Tensor, Tensor] | None:
+    def _keyed(self, noise: KeyedNoise, gaussian: GaussianPrior, prior: Prior) -> tuple[Tensor, Tensor] | None:
         """One draw and the KL without the noise in memory; None where it cannot be had."""
         if prior.log_std_sum is None:
             return None
         constant = prior.log_std_sum - 0.5 * self.layout.size
-        return draw_and_kl_by_blocks(self.mean, self.std_state(), noise, gaussian, constant, self.std_form)
+        return keyed_draw_and_kl(self.mean, self.std_state(), noise, gaussian, constant, self.std_form)

@@ -22,7 +22,7 @@ from .mean_field import MeanFieldPosterior
 from .one_pass import GaussianPrior, slopes
 from .start import check_initial_std, initial_std_vector
 from .std_forms import AS_IT_IS
-from .streamed import TiedBySite
+from .streamed import KeyedTiedDraw
 
 
 class KTiedPosterior(FactorisedPosterior):
@@ -85,12 +85,12 @@ class KTiedPosterior(FactorisedPosterior):
         weights, kl = _TiedDrawAndKL.apply(*given, gaussian, constant, self)
         return weights, kl
 
-    def _by_blocks(self, noise: KeyedNoise, gaussian: GaussianPrior, prior: Prior) -> tuple[Tensor, Tensor] | None:
+    def _keyed(self, noise: KeyedNoise, gaussian: GaussianPrior, prior: Prior) -> tuple[Tensor, Tensor] | None:
         given = (self.mean, self.log_factors, self.log_std)
         if self.table is None or prior.log_std_sum is None or not takes(*given, gaussian.precision.values):
             return None
         constant = prior.log_std_sum - 0.5 * self.layout.size
-        weights, kl = TiedBySite.apply(*given, noise, gaussian, constant, self)
+        weights, kl = KeyedTiedDraw.apply(*given, noise, gaussian, constant, self)
         return weights, kl
 
     def slopes_by_torch(

@@ -1,30 +1,27 @@
-"""One draw and its divergence, block by block, of posteriors so large that memory is what a step costs.
+"""One draw and its divergence, noise never in memory, of posteriors so large that memory is what a step costs.
 
-The equations are those of ``one_pass``. Noise comes from a key, and is made again where the gradient needs it: it is
-never all in memory. The gradient of the weights becomes, in the same memory, that of the means. So of P weights a step
-with Adam holds means, log stds and their moments (6 P numbers), and at any time at most two more vectors of P: the
-drawn weights and their gradients, or the gradients of means and log stds.
+The equations are those of ``one_pass``. Noise comes from a key: the compiled formulas make it in the caches, a few
+thousand numbers at a time, and make it again where the gradient needs it. The gradient of the weights becomes, in the
+same memory, that of the means. So of P weights a step with Adam holds means, log stds and their moments (6 P numbers),
+and at any time at most two more vectors of P: the drawn weights and their gradients, or the gradients of means and log
+stds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from ..native import streamed, takes
-from ..native.memory import empty_like
+from ..native import draw_and_kl, takes, tied_draw_and_kl, tied_slopes
+from ..native import slopes as native_slopes
 from ..random import KeyedNoise
 from .one_pass import GaussianPrior, slopes
 from .std_forms import StdForm
 
-_BLOCK = 1 << 20
-"""Numbers of a block: its noise, 4 MB, is still in the caches as it is used."""
 
-
-def draw_and_kl_by_blocks(
+def keyed_draw_and_kl(
     mean: Tensor, state: Tensor, noise: KeyedNoise, prior: GaussianPrior, constant: Tensor, form: StdForm
 ) -> tuple[Tensor, Tensor] | None:
     """(1, P) weights and the KL; None where the compiled formulas do not take these."""
@@ -45,11 +42,6 @@ def owned(gradient: Tensor) -> Tensor:
     return vector if whole else vector.clone()
 
 
-def _blocks(size: int) -> Iterator[slice]:
-    for start in range(0, size, _BLOCK):
-        yield slice(start, min(start + _BLOCK, size))
-
-
 class _DrawAndKL(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -58,13 +50,9 @@ class _DrawAndKL(torch.autograd.Function):
         ctx.save_for_backward(mean, state)
         ctx.noise, ctx.prior, ctx.form = noise, prior, form
         ctx.set_materialize_grads(False)
-        weights, total = empty_like(mean), constant.item()
-        ends = [] if prior.precision.ends is None else prior.precision.ends.tolist()
-        for at in _blocks(mean.numel()):
-            precision = streamed.part_of(prior.precision, ends, at.start, at.stop)
-            drawn = noise.block(at.start, at.stop)
-            total += streamed.draw_block(form.native, mean[at], state[at], drawn, precision, weights[at])
-        return weights[None], mean.new_tensor(total)
+        weights, total = draw_and_kl(form.native, mean, state, noise.key, prior.precision)
+        assert weights is not None
+        return weights[None], mean.new_tensor(total + constant.item())
 
     @staticmethod
     def backward(ctx: Any, of_weights: Tensor | None, of_kl: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -74,14 +62,10 @@ class _DrawAndKL(torch.autograd.Function):
             return (None,) * 6
         if torch.is_grad_enabled():  # a gradient that is itself differentiated
             return *slopes(mean, state, noise.tensor(), prior, form, of_weights, of_kl), None, None, None, None
-        of_mean = torch.zeros_like(mean) if of_weights is None else owned(of_weights)
-        of_state = empty_like(state)
-        ends = [] if prior.precision.ends is None else prior.precision.ends.tolist()
-        for at in _blocks(mean.numel()):
-            precision = streamed.part_of(prior.precision, ends, at.start, at.stop)
-            given = (mean[at], state[at], noise.block(at.start, at.stop), precision)
-            streamed.slope_block(form.native, *given, of_mean[at], of_kl, of_state[at])
-        return of_mean, of_state, None, None, None, None
+        of_draw = None if of_weights is None else owned(of_weights)
+        key = None if of_draw is None else noise.key
+        given = (mean, state, key, prior.precision, of_draw, of_kl, of_draw)
+        return *native_slopes(form.native, *given), None, None, None, None
 
 
 class TiedPosterior(Protocol):
@@ -98,8 +82,8 @@ class TiedPosterior(Protocol):
         ...
 
 
-class TiedBySite(torch.autograd.Function):
-    """The same for tied stds, a site at a time; ``posterior`` knows where each lies."""
+class KeyedTiedDraw(torch.autograd.Function):
+    """The same for tied stds; ``posterior`` knows where each lies."""
 
     @staticmethod
     def forward(
@@ -109,11 +93,11 @@ class TiedBySite(torch.autograd.Function):
         ctx.save_for_backward(mean, log_factors, log_std)
         ctx.noise, ctx.prior, ctx.posterior = noise, prior, posterior
         ctx.set_materialize_grads(False)
-        weights, total, factors = empty_like(mean), constant.item(), log_factors.exp()
-        for site, at, precision in _sites(posterior.table, prior):
-            given = (mean[at], noise.block(at.start, at.stop), precision)
-            total += streamed.draw_site(site, posterior.rank, factors, log_std, *given, weights[at])
-        return weights[None], mean.new_tensor(total)
+        assert posterior.table is not None
+        given = (log_factors.exp(), log_std, mean, noise.key, prior.precision)
+        weights, total = tied_draw_and_kl(posterior.table, posterior.rank, *given)
+        assert weights is not None
+        return weights[None], mean.new_tensor(total + constant.item())
 
     @staticmethod
     def backward(ctx: Any, of_weights: Tensor | None, of_kl: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -122,22 +106,10 @@ class TiedBySite(torch.autograd.Function):
             return (None,) * 7
         factors, posterior = log_factors.exp(), ctx.posterior
         if torch.is_grad_enabled():
-            given = (mean, ctx.noise.tensor(), ctx.prior, of_weights, of_kl)
-            return *posterior.slopes_by_torch(factors, log_std, *given), None, None, None, None
-        of_mean = torch.zeros_like(mean) if of_weights is None else owned(of_weights)
-        of_factors, of_log_std = torch.empty_like(factors), None if log_std is None else empty_like(log_std)
-        for site, at, precision in _sites(posterior.table, ctx.prior):
-            given = (mean[at], ctx.noise.block(at.start, at.stop), precision, of_mean[at], of_kl)
-            streamed.slope_site(site, posterior.rank, factors, log_std, *given, of_factors, of_log_std)
+            by_torch = (factors, log_std, mean, ctx.noise.tensor(), ctx.prior, of_weights, of_kl)
+            return *posterior.slopes_by_torch(*by_torch), None, None, None, None
+        of_draw = None if of_weights is None else owned(of_weights)
+        key = None if of_draw is None else ctx.noise.key
+        given = (factors, log_std, mean, key, ctx.prior.precision, of_draw, of_kl, of_draw)
+        of_mean, of_factors, of_log_std = tied_slopes(posterior.table, posterior.rank, *given)
         return of_mean, of_factors.mul_(factors), of_log_std, None, None, None, None
-
-
-def _sites(table: Tensor | None, prior: GaussianPrior) -> Iterator[tuple[Tensor, slice, Tensor]]:
-    """Each row of the table as that of a vector by itself, where it lies in the whole, and its precisions."""
-    assert table is not None
-    values, by_site = prior.precision.values, prior.precision.ends is not None
-    for index, (start, size, *rest) in enumerate(table.tolist()):
-        if size:
-            at = slice(start, start + size)
-            row = torch.tensor([[0, size, *rest]], dtype=torch.int64, device="cpu")
-            yield row, at, values[index : index + 1] if by_site else values[at]

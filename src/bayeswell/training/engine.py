@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import BayeswellError, RankLostError, SettingError, nearest, require_count, require_positive
+from ..lazy import version_alone
 from ..methods import Assembly
 from ..objectives import Loss
 from ..types import Inputs, Progress, Terms
@@ -186,9 +187,11 @@ class Engine:
 
 def _started_fabric(accelerator: str, devices: Devices) -> Any:
     """Every rank's Fabric, once all ranks are there."""
-    # Imported here: it takes seconds, and most people train on one device.
-    from lightning_fabric import Fabric
-    from lightning_fabric.strategies.ddp import DDPStrategy
+    # Imported here: it takes seconds, and most people train on one device. Most of them would go to torchmetrics, which
+    # brings packages for text and sound where they are installed, and of which Fabric wants to know its version.
+    with version_alone("torchmetrics"):
+        from lightning_fabric import Fabric
+        from lightning_fabric.strategies.ddp import DDPStrategy
 
     class OwnFabric(Fabric):
         @staticmethod

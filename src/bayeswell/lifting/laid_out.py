@@ -1,0 +1,55 @@
+"""Drawn networks of wide convolutions with the channels last in memory: predictions of many images in less time.
+
+oneDNN's convolutions on the CPU are faster where the channels of a position lie together. An ordinary network would
+have to be laid out anew by its owner; the weights of a drawn one are fresh in any case, so its kernels are laid out as
+they are drawn, once for all batches. What comes out is the same to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from ..layers import wide_kernels, with_channels_last
+from ..types import Inputs
+
+LEAST_EXAMPLES = 8
+"""With fewer, laying out the kernels of ResNet-18 takes as long as is gained (32 x 32 pixels)."""
+
+
+class ChannelsLast:
+    """``networks`` are drawn ones with their kernels laid out; ``inputs`` gives them images that lie likewise."""
+
+    def __init__(self, kernels: list[str]) -> None:
+        self._kernels = kernels
+
+    def networks(self, drawn: Iterator[Mapping[str, Tensor]]) -> Iterator[Mapping[str, Tensor]]:
+        """Each is laid out in the memory of the one before."""
+        kept: dict[str, Tensor] = {}
+        for tensors in drawn:
+            for name in self._kernels:
+                if name in kept:
+                    kept[name].copy_(tensors[name])
+                else:
+                    kept[name] = tensors[name].clone(memory_format=torch.channels_last)
+            yield {**tensors, **kept}
+            del tensors  # so that the next draw can have its memory
+
+    def inputs(self, images: Tensor) -> Tensor:
+        """The images with channels last."""
+        return images.contiguous(memory_format=torch.channels_last)
+
+
+def find_channels_last(net: nn.Module, bayesian: set[str], inputs: Inputs, examples: int) -> ChannelsLast | None:
+    """How to run drawn networks on so many images like these; None where nothing is known to be gained.
+
+    All wide kernels must be drawn: those of the network itself would be laid out anew in every pass.
+    """
+    if examples < LEAST_EXAMPLES:
+        return None
+    kernels = wide_kernels(net)
+    if not kernels or not bayesian.issuperset(kernels) or with_channels_last(net, inputs) is inputs:
+        return None
+    return ChannelsLast(kernels)

@@ -1,0 +1,141 @@
+"""Drawn networks with channels last predict what the others do, to rounding, and only where nothing can go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import bayeswell as bw
+from bayeswell.lifting import laid_out
+from bayeswell.lifting.laid_out import ChannelsLast
+
+POSTERIORS = ("mean_field", "k_tied", {"name": "low_rank", "rank": 2}, "delta")
+
+
+class Residual(nn.Module):
+    """As the zoo's networks: code of the package, which keeps layouts, around torch's layers."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.path = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.path(x)
+
+
+Residual.__module__ = "bayeswell.models.made_up"
+
+
+def network(dense: bool = False) -> nn.Module:
+    torch.manual_seed(1)
+    body = [
+        nn.Conv2d(3, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(),
+        Residual(nn.Conv2d(64, 64, 3, padding=1, bias=False), nn.GroupNorm(4, 64), nn.Tanh(), nn.Conv2d(64, 64, 1)),
+        nn.Conv2d(64, 66, (2, 3), stride=2), nn.Conv2d(66, 66, 3, groups=6),
+    ]  # fmt: skip
+    head = [nn.Conv2d(66, 3, 1)] if dense else [nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(66 * 4, 3)]
+    net = nn.Sequential(*body, *head)
+    net(torch.randn(20, 3, 9, 8))  # statistics of its own
+    return net.eval()
+
+
+def lifted(net: nn.Module, posterior: Any = "mean_field", **settings: Any) -> bw.BayesianModule:
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        settings = {"posterior": posterior, **settings}
+        if posterior in ("mean_field", "k_tied"):
+            settings["posterior"] = {"name": posterior, "initial_std": 0.05}
+        return bw.bayesian(net, **settings).eval()
+
+
+@pytest.fixture(name="used")
+def _used(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A number for each network that was laid out."""
+    found: list[int] = []
+    networks = ChannelsLast.networks
+
+    def counted(own: ChannelsLast, drawn: Iterator[Any]) -> Iterator[Any]:
+        for tensors in networks(own, drawn):
+            found.append(len(found))
+            yield tensors
+
+    monkeypatch.setattr(ChannelsLast, "networks", counted)
+    return found
+
+
+def predicted(model: bw.BayesianModule, x: Tensor, likelihood: Any = "categorical", **settings: Any) -> Any:
+    return bw.predict(model, x, likelihood, draws=5, generator=bw.make_generator(3), **settings)
+
+
+@pytest.mark.parametrize("posterior", POSTERIORS, ids=str)
+def test_predictions_are_the_same(posterior: Any, used: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = lifted(network(), posterior), torch.randn(11, 3, 9, 8)
+    before = x.clone()
+    found = predicted(model, x, batch_size=4, keep_samples=True)
+    assert len(used) == (1 if posterior == "delta" else 5), "once a draw, whatever the number of batches"
+    assert torch.equal(x, before)
+    assert x.is_contiguous()
+    monkeypatch.setattr(laid_out, "LEAST_EXAMPLES", 100)
+    expected = predicted(model, x, batch_size=4, keep_samples=True)
+    assert len(used) <= 5
+    torch.testing.assert_close(found.samples, expected.samples, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found.epistemic, expected.epistemic, rtol=1e-3, atol=1e-5)
+
+
+def test_a_kernel_of_another_draw_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the kernels of the first draw are kept for all."""
+    model, x = lifted(network()), torch.randn(11, 3, 9, 8)
+    right = predicted(model, x, keep_samples=True).samples
+    monkeypatch.setattr(torch.Tensor, "copy_", lambda own, other: own)
+    wrong = predicted(model, x, keep_samples=True).samples
+    monkeypatch.undo()
+    assert torch.equal(right[0], wrong[0])
+    assert not torch.allclose(right[1], wrong[1], rtol=1e-2, atol=1e-3)
+
+
+def test_outputs_that_are_images(used: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = lifted(network(dense=True)), torch.randn(9, 3, 9, 8)
+    found = predicted(model, x, bw.Gaussian(std=0.3), keep_samples=True)
+    assert used
+    monkeypatch.setattr(laid_out, "LEAST_EXAMPLES", 100)
+    expected = predicted(model, x, bw.Gaussian(std=0.3), keep_samples=True)
+    torch.testing.assert_close(found.samples, expected.samples, rtol=1e-4, atol=1e-5)
+
+
+class Viewing(nn.Module):
+    """Somebody's own code, which fails where channels are last."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.view(len(x), -1)[:, :3]
+
+
+@pytest.mark.parametrize(
+    ("net", "settings", "images", "dtype"),
+    [
+        (lambda: nn.Sequential(nn.Conv2d(3, 64, 3), nn.Conv2d(64, 64, 3), Viewing()), {}, 9, torch.float32),
+        (network, {"where": "last_layer"}, 9, torch.float32),
+        (network, {}, 7, torch.float32),
+        (network, {}, 9, torch.float64),
+        (lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Flatten()), {}, 9, torch.float32),
+    ],
+    ids=["own code", "kernels that are not drawn", "few images", "float64", "narrow"],
+)
+def test_what_may_not_gain_is_run_as_ever(
+    net: Any, settings: dict[str, Any], images: int, dtype: torch.dtype, used: list[int]
+) -> None:
+    model = lifted(net().to(dtype), **settings)
+    x = torch.randn(images, 3, 9, 8, dtype=dtype)
+    assert predicted(model, x).probabilities.isfinite().all()
+    assert not used
+
+
+def test_a_call_of_ones_own_is_left_alone(used: list[int]) -> None:
+    model, x = lifted(network()), torch.randn(9, 3, 9, 8)
+    call = model.call
+    model.call = lambda weights, inputs: call(weights, inputs.view(9, 3, 9, 8))  # type: ignore[method-assign]
+    predicted(model, x)
+    assert not used
