@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -32,6 +33,7 @@ def test_within_the_block_there_is_the_version_and_behind_it_everything() -> Non
         found = importlib.import_module(NAME)
         assert found.__version__ == metadata.version(NAME) == "3.1"
         assert not hasattr(found, "loaded")
+        assert importlib.util.find_spec(NAME) is not None
     assert NAME not in sys.modules
     assert importlib.import_module(NAME).loaded
     with version_alone(NAME):  # what is loaded stays as it is

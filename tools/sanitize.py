@@ -206,7 +206,8 @@ def _functions() -> dict[str, Callable[[Source], Any]]:
 
         rows, columns, rank, free = (source.chance.randrange(1, 70) for _ in range(4))
         size, factors = rows * columns + free, (rows + columns) * rank
-        sites = torch.tensor([[0, rows * columns, columns, 0, rows * rank], [rows * columns, free, 0, 0, 0]])
+        # The tied one last: at places where no block of noise begins.
+        sites = torch.tensor([[free, rows * columns, columns, 0, rows * rank], [0, free, 0, 0, 0]])
         if source.spoil_at == 0 and source.chance.random() < 0.5:
             place = source.chance.choice(((0, 0), (0, 1), (0, 3), (0, 4), (1, 0), (1, 1), (1, 3)))
             sites[place] += source.chance.choice((2**61, -(2**61)))
@@ -218,9 +219,10 @@ def _functions() -> dict[str, Callable[[Source], Any]]:
         if source.spoiled not in ("", "table") and source.made > 3:  # lengths of the state are what they are
             source.spoiled = source.spoiled if source.spoiled != "longer" else ""
         given = (sites, rank, *state, means, noise, values)
-        return (
-            native.tied_slopes(*given, source.vector(), source.number()) if slopes else native.tied_draw_and_kl(*given)
-        )
+        if not slopes:
+            return native.tied_draw_and_kl(*given)
+        of_weights = source.vector()
+        return native.tied_slopes(*given, of_weights, source.number(), source.chance.choice((None, of_weights)))
 
     def drawn(source: Source) -> Any:
         import torch

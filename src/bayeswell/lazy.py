@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import metadata
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -49,7 +50,8 @@ def _names_and_modules(stub: Path) -> dict[str, tuple[str, str]]:
 def version_alone(package: str) -> Iterator[None]:
     """Within the block an import of this package gives its ``__version__`` and loads nothing, unless it is loaded.
 
-    For libraries that load another only to look at its version. Behind the block it is imported as ever.
+    For libraries that load another only to look at its version. Behind the block it is imported as ever; other threads
+    see the stand-in, too, while the block lasts.
     """
     try:
         version = None if package in sys.modules else metadata.version(package)
@@ -60,6 +62,7 @@ def version_alone(package: str) -> Iterator[None]:
         return
     stand_in: Any = ModuleType(package)
     stand_in.__version__ = version
+    stand_in.__spec__ = ModuleSpec(package, None)  # whoever asks whether the package is there is told so
     sys.modules[package] = stand_in
     try:
         yield

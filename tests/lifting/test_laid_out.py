@@ -30,16 +30,16 @@ class Residual(nn.Module):
 Residual.__module__ = "bayeswell.models.made_up"
 
 
-def network(dense: bool = False) -> nn.Module:
+def network(dense: bool = False, channels: int = 3) -> nn.Module:
     torch.manual_seed(1)
     body = [
-        nn.Conv2d(3, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(),
+        nn.Conv2d(channels, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(),
         Residual(nn.Conv2d(64, 64, 3, padding=1, bias=False), nn.GroupNorm(4, 64), nn.Tanh(), nn.Conv2d(64, 64, 1)),
         nn.Conv2d(64, 66, (2, 3), stride=2), nn.Conv2d(66, 66, 3, groups=6),
     ]  # fmt: skip
     head = [nn.Conv2d(66, 3, 1)] if dense else [nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(66 * 4, 3)]
     net = nn.Sequential(*body, *head)
-    net(torch.randn(20, 3, 9, 8))  # statistics of its own
+    net(torch.randn(20, channels, 9, 8))  # statistics of its own
     return net.eval()
 
 
@@ -79,9 +79,10 @@ def test_predictions_are_the_same(posterior: Any, used: list[int], monkeypatch: 
     assert len(used) == (1 if posterior == "delta" else 5), "once a draw, whatever the number of batches"
     assert torch.equal(x, before)
     assert x.is_contiguous()
+    laid_out_before = len(used)
     monkeypatch.setattr(laid_out, "LEAST_EXAMPLES", 100)
     expected = predicted(model, x, batch_size=4, keep_samples=True)
-    assert len(used) <= 5
+    assert len(used) == laid_out_before
     torch.testing.assert_close(found.samples, expected.samples, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(found.epistemic, expected.epistemic, rtol=1e-3, atol=1e-5)
 
@@ -106,6 +107,14 @@ def test_outputs_that_are_images(used: list[int], monkeypatch: pytest.MonkeyPatc
     torch.testing.assert_close(found.samples, expected.samples, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("lie", ["grey", "channels last already"])
+def test_images_of_which_nothing_has_to_be_laid_out(lie: str, used: list[int]) -> None:
+    x = torch.randn(9, 3, 9, 8)
+    x = x[:, :1].contiguous() if lie == "grey" else x.contiguous(memory_format=torch.channels_last)
+    predicted(lifted(network(channels=x.shape[1])), x)
+    assert len(used) == 5
+
+
 class Viewing(nn.Module):
     """Somebody's own code, which fails where channels are last."""
 
@@ -113,16 +122,24 @@ class Viewing(nn.Module):
         return x.view(len(x), -1)[:, :3]
 
 
+def with_forward_put_there() -> nn.Module:
+    net = network()
+    net[2].forward = lambda x: x.view(len(x), -1).relu().view(x.shape)  # type: ignore[index, union-attr]
+    return net
+
+
 @pytest.mark.parametrize(
     ("net", "settings", "images", "dtype"),
     [
         (lambda: nn.Sequential(nn.Conv2d(3, 64, 3), nn.Conv2d(64, 64, 3), Viewing()), {}, 9, torch.float32),
+        (with_forward_put_there, {}, 9, torch.float32),
         (network, {"where": "last_layer"}, 9, torch.float32),
+        (lambda: network(dense=True), {"output": lambda found: found.view(len(found), -1)[:, :3]}, 9, torch.float32),
         (network, {}, 7, torch.float32),
         (network, {}, 9, torch.float64),
         (lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Flatten()), {}, 9, torch.float32),
     ],
-    ids=["own code", "kernels that are not drawn", "few images", "float64", "narrow"],
+    ids=["own code", "own forward", "kernels that are not drawn", "own output", "few images", "float64", "narrow"],
 )
 def test_what_may_not_gain_is_run_as_ever(
     net: Any, settings: dict[str, Any], images: int, dtype: torch.dtype, used: list[int]

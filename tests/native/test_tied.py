@@ -65,12 +65,17 @@ def check_tied(prior: str, rank: int, shape: tuple[int, int], of: str) -> None:
 
 SIDE_BY_SIDE = [(3, 0), (35, 7), (300, 0), (39_000, 300), (1, 0), (16, 4)]
 """Sizes of sites and their columns (0: not tied)."""
+LONG = [(7, 0), (3000 * 701, 701), (5 * 40_000, 40_000), (3 * 16_384, 16_384), (20_000, 0), (1, 1)]
+"""A thread has several stretches of rows, and rows that are longer than a chunk."""
 
 
-def side_by_side(prior: str) -> tuple[torch.Tensor, int, torch.Tensor, torch.Tensor, torch.Tensor, native.Precision]:
+State = tuple[torch.Tensor, int, torch.Tensor, torch.Tensor, torch.Tensor, native.Precision]
+
+
+def side_by_side(prior: str, sites: list[tuple[int, int]] = SIDE_BY_SIDE) -> State:
     """Their table, rank, factors, log stds, means and precisions."""
     rank, rows, at, of_factors, of_free = 2, [], 0, 0, 0
-    for size, columns in SIDE_BY_SIDE:
+    for size, columns in sites:
         right = of_factors + size // columns * rank if columns else 0
         rows.append([at, size, columns, of_factors if columns else of_free, right])
         at += size
@@ -84,11 +89,12 @@ def side_by_side(prior: str) -> tuple[torch.Tensor, int, torch.Tensor, torch.Ten
 
 
 @needs_library
+@pytest.mark.parametrize("sites", [SIDE_BY_SIDE, LONG], ids=["short", "long"])
 @pytest.mark.parametrize("prior", ["by site", "vector"])
 @pytest.mark.usefixtures("each_library")
-def test_noise_by_its_key_is_noise_by_its_numbers(prior: str) -> None:
+def test_noise_by_its_key_is_noise_by_its_numbers(prior: str, sites: list[tuple[int, int]]) -> None:
     """Draws and slopes to the last bit; the KL is added up in other groups of rows."""
-    *state, precision = side_by_side(prior)
+    *state, precision = side_by_side(prior, sites)
     size = len(state[-1])
     numbers_of_key, c = native.normals(KEY, size), torch.tensor(-0.37)
     (weights, kl), (expected, its_kl) = (

@@ -56,6 +56,8 @@ def test_an_embedding_is_read_as_its_transpose(monkeypatch: pytest.MonkeyPatch) 
     with native.disabled():
         expected = gradients(model, 1 << 40, monkeypatch)
     for least in (1 << 40, 1):
+        if least == 1:
+            monkeypatch.setattr(random, "normals", lambda key, size: pytest.fail(f"{size} numbers of noise were made"))
         found = gradients(model, least, monkeypatch)
         for name in expected:
             torch.testing.assert_close(found[name], expected[name], rtol=2e-4, atol=1e-6)

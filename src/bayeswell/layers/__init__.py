@@ -3,6 +3,7 @@
 from .channels_last import (
     convolve_channels_last,
     gains_channels_last,
+    is_for_channels_last,
     keeps_layouts,
     wide_kernels,
     with_channels_last,
@@ -23,6 +24,7 @@ __all__ = [
     "convolve_channels_last",
     "find_linear_layers",
     "gains_channels_last",
+    "is_for_channels_last",
     "is_linear_layer",
     "is_plain_batch_norm",
     "is_plain_lstm",

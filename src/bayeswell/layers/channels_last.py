@@ -61,17 +61,24 @@ def keeps_layouts(net: nn.Module) -> bool:
     package do not depend on it; of other code nothing is known.
     """
     return not any(
-        module._forward_hooks or module._forward_pre_hooks or not type(module).__module__.startswith(_KNOWN)
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or "forward" in vars(module)  # put there by hand
+        or not type(module).__module__.startswith(_KNOWN)
         for module in net.modules()
     )
 
 
+def is_for_channels_last(net: nn.Module, inputs: Any) -> bool:
+    """Whether these are images for a network that may be given them with channels last, and gains by it."""
+    if not isinstance(inputs, Tensor) or inputs.dim() != 4 or not _is_float32_on_cpu(inputs):
+        return False
+    return next(_wide_convolutions(net), None) is not None and keeps_layouts(net)
+
+
 def with_channels_last(net: nn.Module, inputs: Any) -> Any:
     """The inputs, laid out with channels last if these are images for a network that gains by it."""
-    if not isinstance(inputs, Tensor) or inputs.dim() != 4 or not _is_float32_on_cpu(inputs):
-        return inputs
-    wide = next(_wide_convolutions(net), None) is not None
-    return inputs.contiguous(memory_format=_LAST) if wide and keeps_layouts(net) else inputs
+    return inputs.contiguous(memory_format=_LAST) if is_for_channels_last(net, inputs) else inputs
 
 
 def wide_kernels(net: nn.Module) -> list[str]:

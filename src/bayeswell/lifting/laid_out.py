@@ -2,7 +2,8 @@
 
 oneDNN's convolutions on the CPU are faster where the channels of a position lie together. An ordinary network would
 have to be laid out anew by its owner; the weights of a drawn one are fresh in any case, so its kernels are laid out as
-they are drawn, once for all batches. What comes out is the same to rounding.
+they are drawn, once for all batches, beside the draw itself (the memory of one network more). What comes out is the
+same to rounding.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
-from ..layers import wide_kernels, with_channels_last
+from ..layers import is_for_channels_last, wide_kernels
 from ..types import Inputs
 
 LEAST_EXAMPLES = 8
@@ -37,9 +38,10 @@ class ChannelsLast:
             yield {**tensors, **kept}
             del tensors  # so that the next draw can have its memory
 
-    def inputs(self, images: Tensor) -> Tensor:
-        """The images with channels last."""
-        return images.contiguous(memory_format=torch.channels_last)
+    def inputs(self, images: Inputs) -> Inputs:
+        """The images with channels last; what is not like them stays as it is."""
+        is_images = isinstance(images, Tensor) and images.dim() == 4
+        return images.contiguous(memory_format=torch.channels_last) if is_images else images
 
 
 def find_channels_last(net: nn.Module, bayesian: set[str], inputs: Inputs, examples: int) -> ChannelsLast | None:
@@ -50,6 +52,6 @@ def find_channels_last(net: nn.Module, bayesian: set[str], inputs: Inputs, examp
     if examples < LEAST_EXAMPLES:
         return None
     kernels = wide_kernels(net)
-    if not kernels or not bayesian.issuperset(kernels) or with_channels_last(net, inputs) is inputs:
+    if not kernels or not bayesian.issuperset(kernels) or not is_for_channels_last(net, inputs):
         return None
     return ChannelsLast(kernels)

@@ -189,16 +189,23 @@ class BayesianModule(nn.Module):
             del tensors
 
     @property
+    def _bayesian_names(self) -> set[str]:
+        """All names of parameters that are drawn."""
+        return {name for site in self.layout.sites for name in site.names}
+
+    @property
     def _call_is_changed(self) -> bool:
         """By a derived class, or by hand: what it does with a network is not known."""
         return type(self).call is not BayesianModule.call or "call" in vars(self)
 
-    def channels_last(self, inputs: Inputs, examples: int) -> ChannelsLast | None:
-        """How to run draws on so many images like these with their channels last, if that takes less time."""
-        if self._call_is_changed:
+    def find_layout(self, inputs: Inputs, examples: int) -> ChannelsLast | None:
+        """How to run draws on so many images like these with their channels last, if that takes less time.
+
+        Not where ``output`` sees what the network returns before it is laid out as ever.
+        """
+        if self._call_is_changed or self.output is not None:
             return None
-        names = {name for site in self.layout.sites for name in site.names}
-        return find_channels_last(self.net, names, inputs, examples)
+        return find_channels_last(self.net, self._bayesian_names, inputs, examples)
 
     def stack(self) -> Stack | Tiled | None:
         """How to run several draws at once, for predictions in evaluation mode; None where each has to go alone."""
@@ -211,7 +218,7 @@ class BayesianModule(nn.Module):
 
     def layers_of_all_weights(self) -> list[LinearLayer] | None:
         """The layers that are linear in the Bayesian parameters, if these are all there is to draw; else None."""
-        names = {name for site in self.layout.sites for name in site.names}
+        names = self._bayesian_names
         layers = list(self.linear_layers.values())
         known = {name for layer in layers for name in (layer.weight, layer.bias) if name is not None}
         return None if self._call_is_changed or self._drops or self.posterior.extra_names or names != known else layers

@@ -165,7 +165,7 @@ double bayeswell_tied_draw_and_kl(const TiedSite* sites, int64_t count, int64_t 
     const int64_t stride = by_site ? 0 : 1;
     const Noise all{given, keyed != 0, key};
     auto work = all.any() ? (stride ? tied_draw_and_kl<true, true> : tied_draw_and_kl<true, false>)
-                      : (stride ? tied_draw_and_kl<false, true> : tied_draw_and_kl<false, false>);
+                          : (stride ? tied_draw_and_kl<false, true> : tied_draw_and_kl<false, false>);
     double total = 0;
     std::vector<float> right;
     for (const TiedSite* site = sites; site < sites + count; ++site) {
@@ -226,10 +226,10 @@ void bayeswell_tied_slopes(const TiedSite* sites, int64_t count, int64_t rank, c
         const float *left = factors + site->left, *v = by_component(factors + site->right, rank, columns, right);
         float* of_left = of_factors + site->left;
         sums.assign(row_pieces(rows, columns) * width, 0.0f);
-        float* sums_of = sums.data();
+        float* of_columns = sums.data();
         in_rows(rows, columns, threads, [=](int64_t piece, int64_t first, int64_t last) {
             over_rows(all, at, columns, first, last, [=](const float* noise, int64_t from, int64_t to) {
-                work(left, v, rank, columns, m, noise, h, g, c, of_m, of_left, sums_of + piece * width, from, to);
+                work(left, v, rank, columns, m, noise, h, g, c, of_m, of_left, of_columns + piece * width, from, to);
                 return 0.0;
             });
         });

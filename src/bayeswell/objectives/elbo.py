@@ -157,7 +157,7 @@ class ELBO(Objective):
 
 
 LEAST_STREAMED = 1 << 22
-"""Weights from which on noise is made block by block: below, one pass over vectors in the caches is quicker."""
+"""Weights from which on noise is known by its key alone: below, a vector of it in the caches is quicker."""
 
 
 def _noise(model: BayesianModel, step: Step, divergence: Divergence) -> Any:

@@ -66,7 +66,7 @@ class ManyAtOnce(Protocol):
 
 
 class LaidOut(Protocol):
-    """What ``channels_last(inputs, examples)`` of a drawable network may give: a faster way to run draws on images."""
+    """What ``find_layout(inputs, examples)`` of a drawable network may give: a faster way to run draws on images."""
 
     def networks(self, drawn: Iterator[Mapping[str, Tensor]]) -> Iterator[Mapping[str, Tensor]]:
         """The same networks, with weights that lie otherwise in memory; the next may overwrite the one before."""

@@ -129,7 +129,7 @@ def _no_stack() -> None:
 
 def _find_layout(model: Drawable, batches: Sequence[Batch], home: Home) -> LaidOut | None:
     """A faster layout of the weights for images like these, if the model has one."""
-    find = getattr(model, "channels_last", None)
+    find = getattr(model, "find_layout", None)
     if find is None or home.device.type != "cpu":
         return None
     found: LaidOut | None = find(batches[0].inputs, batches[-1].stop - batches[0].start)
