@@ -189,14 +189,18 @@ class NoiseParts {
     const float* part(int64_t first, int64_t last) {
         if (!noise.keyed) return noise.given;
         const int64_t start = first / BLOCK * BLOCK, size = (last - start + BLOCK - 1) / BLOCK * BLOCK;
-        if (size > room) fresh.reset(new float[room = size]);
+        if (size > room) fresh.reset(static_cast<float*>(::operator new((room = size) * sizeof(float))));
         for (int64_t at = 0; at < size; at += BLOCK) normal_block(noise.key, (start + at) / BLOCK, fresh.get() + at);
         return fresh.get() - start;
     }
 
   private:
     const Noise noise;
-    std::unique_ptr<float[]> fresh;
+    // Not an array's new, which asks for a newer libstdc++ than the wheel may.
+    struct Delete {
+        void operator()(float* memory) const { ::operator delete(memory); }
+    };
+    std::unique_ptr<float, Delete> fresh;
     int64_t room = 0;
 };
 
