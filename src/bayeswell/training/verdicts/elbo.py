@@ -18,6 +18,8 @@ from ...types import ENTROPY, LOG_PROB, POINT, Inputs, Likelihood
 
 ELBO, LOG_JOINT = "elbo", "log joint"
 _KL_DRAWS, _KL_NUMBERS = 200, 2_000_000
+_AT_ONCE = 250_000
+"""Numbers of draws that are made together; of a larger network one draw at a time."""
 
 
 @dataclass(frozen=True)
@@ -123,11 +125,13 @@ def divergence_of(model: BayesianModule) -> tuple[float, float]:
         return float(posterior.sample_and_kl(None, model.prior)[1]), 0.0
     like = posterior.mean_vector()
     generator = make_generator(0, like.device)
-    found: list[float] = []
+    found: list[Tensor] = []
     draws = min(_KL_DRAWS, max(10, _KL_NUMBERS // max(1, len(like))))
-    for _ in range(draws):
-        weights = posterior.sample(standard_normal((1, posterior.noise_size), like=like, generator=generator))
-        q = -float(posterior.entropy()) if ENTROPY in provides else float(posterior(weights))
-        found.append(q - float(model.prior.log_prob(weights)))
-    values = torch.tensor(found, dtype=torch.float64)
+    block = max(1, _AT_ONCE // max(1, len(like)))
+    for begun in range(0, draws, block):
+        size = (min(block, draws - begun), posterior.noise_size)
+        weights = posterior.sample(standard_normal(size, like=like, generator=generator))
+        log_q = -posterior.entropy() if ENTROPY in provides else posterior(weights)
+        found.append(log_q.double() - model.prior.log_prob(weights).double())
+    values = torch.cat(found)
     return float(values.mean()), float(values.var()) / draws
