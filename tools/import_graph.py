@@ -20,6 +20,7 @@ import ast
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 GROUND = 0
@@ -123,11 +124,18 @@ def outside_edges_of(modules: Mapping[str, Path]) -> list[Edge]:
 def _edges(modules: Mapping[str, Path], wanted: Callable[[Edge], bool]) -> list[Edge]:
     found = set()
     for name, path in modules.items():
-        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
-        for node in ast.walk(tree):
-            for target in _targets(node, name, path.name == "__init__.py", modules):
-                found.add(Edge(name, target, path, getattr(node, "lineno", 0)))
+        is_package = path.name == "__init__.py"
+        for node in _importing_nodes(path, path.read_text(encoding="utf-8")):
+            for target in _targets(node, name, is_package, modules):
+                found.add(Edge(name, target, path, node.lineno))
     return sorted(filter(wanted, found))
+
+
+@cache
+def _importing_nodes(path: Path, text: str) -> tuple[ast.Import | ast.ImportFrom | ast.Call, ...]:
+    """What may import in a file's text: parsed and walked once, however many questions are asked of it."""
+    nodes = ast.walk(ast.parse(text, filename=str(path)))
+    return tuple(node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom | ast.Call))
 
 
 def _root(module: str) -> str:
@@ -284,7 +292,7 @@ def circles_through_faces(modules: Mapping[str, Path], edges: Iterable[Edge]) ->
         face = name.rpartition(".")[0]
         if path.name == "__init__.py" or face.count(".") == 0 or not _way_back(face, {**graph, name: {face}}):
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), filename=str(path))):
+        for node in _importing_nodes(path, path.read_text(encoding="utf-8")):
             if not isinstance(node, ast.ImportFrom) or (node.level, node.module) not in {(1, None), (0, face)}:
                 continue
             if any(f"{face}.{alias.name}" in modules for alias in node.names):
