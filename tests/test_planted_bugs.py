@@ -35,8 +35,16 @@ from posteriors import test_logistic_regression as logistic
 Check = Callable[[], None]
 Patch = pytest.MonkeyPatch
 
+
+def exact_training() -> None:
+    """The check with a fifth of its L-BFGS iterations: right gradients need 30, wrong ones would use up all 300."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(linear, "train_exactly", partial(linear.train_exactly, iterations=60))
+        linear.check_exact_training_reaches_the_mean_field_optimum()
+
+
 CHECKS: dict[str, Check] = {
-    "exact training, mean-field": linear.check_exact_training_reaches_the_mean_field_optimum,
+    "exact training, mean-field": exact_training,
     "reported ELBO, weight_sampling": partial(linear.check_reported_elbo_at_any_gaussian, "weight_sampling"),
     "reported ELBO, local_reparameterization": partial(
         linear.check_reported_elbo_at_any_gaussian, "local_reparameterization"

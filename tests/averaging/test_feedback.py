@@ -165,6 +165,9 @@ def test_a_run_of_algorithm_2_with_equation_5_trains() -> None:
     method = bw.find_method("low-rank").changed(
         collector={"name": "hwa", "covariance": "low_rank", "feedback": "sample", "start": 0.3}
     )
-    result = bw.fit(torch.nn.Linear(3, 1), (inputs, targets), method, "gaussian", epochs=40, seed=1, progress=False)
+    result = bw.fit(
+        torch.nn.Linear(3, 1), (inputs, targets), method, "gaussian", epochs=20, batch_size=40, lr=0.05, seed=1,
+        progress=False,
+    )  # fmt: skip
     weights = result.model.layout.unflatten(result.model.posterior.mean_vector().detach())["weight"]
     torch.testing.assert_close(weights, torch.tensor([[0.7, -1.2, 0.4]]), rtol=0, atol=0.1)

@@ -104,7 +104,11 @@ def test_draws_of_the_swag_posterior_have_its_covariance() -> None:
     feed(collector, model, means)
     part, posterior = collector.result()
     ended = model.with_posterior(part, posterior)
-    draws = torch.stack([d["weights"] for d in ended.draws(20_000, bw.make_generator(3))])
+    generator, size = bw.make_generator(3), posterior.noise_size
+    noise = torch.stack([torch.randn(size, dtype=torch.float64, generator=generator) for _ in range(20_000)])
+    draws = posterior.sample(noise).detach()
+    for drawn, row in zip(ended.draws(100, bw.make_generator(3)), draws, strict=False):  # the model's own are the same
+        torch.testing.assert_close(drawn["weights"], row)
     snapshots = numbers(means)
     columns = deviations(snapshots, 3)
     assert_covariance_close(draws, 0.4 * (np.diag(snapshots.var(0)) + columns @ columns.T / 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from typing import Any
 
@@ -80,6 +81,13 @@ def trained(data: Any, **settings: Any) -> bw.Result:
     return bw.fit(Reader(), data, "bbb", epochs=2, batch_size=20, seed=3, progress=False, **settings)
 
 
+@functools.cache
+def trained_on_tensors(masked: bool = True, validated: bool = False) -> bw.Result:
+    """What the other forms are compared with."""
+    settings = {"validation": (INPUTS, LABELS), "early_stopping": 2} if validated else {}
+    return trained((INPUTS if masked else TOKENS, LABELS), **settings)
+
+
 def mean(result: bw.Result) -> Tensor:
     return result.model.posterior.mean_vector().detach()
 
@@ -97,12 +105,12 @@ FORMS: dict[str, tuple[Any, dict[str, Any]]] = {
 @pytest.mark.parametrize("form", FORMS)
 def test_training_is_the_same_whatever_the_form(form: str) -> None:
     data, settings = FORMS[form]
-    plain = (TOKENS if form == "a data set of pairs" else INPUTS, LABELS)
-    assert torch.equal(mean(trained(data, **settings)), mean(trained(plain)))
+    plain = trained_on_tensors(masked=form != "a data set of pairs")
+    assert torch.equal(mean(trained(data, **settings)), mean(plain))
 
 
 def test_masks_are_used() -> None:
-    assert not torch.equal(mean(trained(by_name())), mean(trained((TOKENS, LABELS))))
+    assert not torch.equal(mean(trained_on_tensors()), mean(trained_on_tensors(masked=False)))
 
 
 def test_columns_that_the_network_does_not_take_are_named() -> None:
@@ -167,9 +175,7 @@ def test_validation_and_early_stopping_take_what_training_takes(form: str) -> No
         "columns": by_name(),
         "data set": Table(),
     }[form]
-    found, wanted = (
-        trained(by_name(), validation=validation, early_stopping=2) for validation in (held_out, (INPUTS, LABELS))
-    )
+    found, wanted = trained(by_name(), validation=held_out, early_stopping=2), trained_on_tensors(validated=True)
     for own, given in zip(found.histories[0].epochs, wanted.histories[0].epochs, strict=True):
         assert own.validation["nll"] == pytest.approx(given.validation["nll"], rel=1e-5)
     calibrated = trained(by_name(), validation=held_out, calibrate=True)

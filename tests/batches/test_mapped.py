@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 import bayeswell as bw
 from bayeswell.errors import DataError, FileError
 from bayeswell.predictive import nll_of_draws
+from quick_python import QUICK_PYTHON
 
 
 def saved(folder: Path, x: Any, y: Any | None = None) -> Path:
@@ -150,7 +151,7 @@ def test_a_file_is_trained_on_and_predicted_without_being_held(tmp_path: Path) -
     np.save(tmp_path / "y.npy", np.arange(examples) % 2)
     assert (tmp_path / "x.npy").stat().st_size > size
     done = subprocess.run(
-        [sys.executable, "-c", _CHILD, str(tmp_path)], capture_output=True, text=True, timeout=300, check=False
+        [QUICK_PYTHON, "-c", _CHILD, str(tmp_path)], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bayeswell.cli import main
+from bayeswell.report import figures
 
 SMALL = ["--model", "mlp", "--model-set", "hidden=[12]", "--epochs", "2", "--batch-size", "300", "--draws", "5"]
 """A network that trains in a blink."""
@@ -37,6 +38,19 @@ def bayeswell(capsys: pytest.CaptureFixture[str]) -> Command:
         return Said(code, said.out, said.err)
 
     return command
+
+
+@pytest.fixture
+def few_pictures(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A page has these pictures alone, besides that of a comparison; k-hat, which no test reads, is of fewer draws."""
+
+    def only(*names: str) -> None:
+        for place in ("TOGETHER", "ALONE"):
+            all_of_them = getattr(figures, place)
+            monkeypatch.setattr(figures, place, tuple(name for name in all_of_them if name in names))
+        monkeypatch.setattr("bayeswell.experiments.inspection.posterior.PASSES", 60)
+
+    return only
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -308,7 +309,8 @@ def test_data_are_listed_with_what_is_there(bayeswell: Any, tmp_path: Path, monk
 
 
 def test_lr_range_suggests_and_draws(bayeswell: Any, tmp_path: Path) -> None:
-    arguments = ["lr-range", "-m", "map", "--steps", "20", "-b", "300", "--plot", str(tmp_path / "r.png")]
+    small = ["--model", "mlp", "--model-set", "hidden=[12]", "--steps", "20", "-b", "300"]
+    arguments = ["lr-range", "-m", "map", *small, "--plot", str(tmp_path / "r.png")]
     said = bayeswell(*arguments)
     assert said.code == 0
     assert "suggested learning rate" in said.out
@@ -325,8 +327,11 @@ def test_the_version_is_told(bayeswell: Any) -> None:
     assert bayeswell("--version").out == f"bayeswell {__version__}\n"
 
 
-def test_what_was_seen_in_training_is_kept_for_the_report(bayeswell: Any, tmp_path: Path) -> None:
+def test_what_was_seen_in_training_is_kept_for_the_report(
+    bayeswell: Any, tmp_path: Path, few_pictures: Callable[..., None]
+) -> None:
     """And it changes nothing of what is learned."""
+    few_pictures("snr", "std_paths")
     small = ["--method", "bbb", "--model", "mlp", "--model-set", "hidden=[12]", "--epochs", "2", "--draws", "5"]
     for name, more in (("plain", []), ("seen", ["--diagnose"])):
         assert bayeswell("train", *small, *more, "--quiet", "--out", tmp_path / name).code == 0

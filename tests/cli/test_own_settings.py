@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,10 @@ def test_named_classes_take_labels_as_numbers(bayeswell: Any, tmp_path: Path) ->
     assert numbers == pytest.approx(own, abs=1e-6)
 
 
-def test_a_comparison_as_csv_and_a_page_with_knobs(bayeswell: Any, tmp_path: Path) -> None:
+def test_a_comparison_as_csv_and_a_page_with_knobs(
+    bayeswell: Any, tmp_path: Path, few_pictures: Callable[..., None]
+) -> None:
+    few_pictures("reliability", "spectra", "sharpness")  # what the knobs change
     out = tmp_path / "runs"
     words = ["compare", "--methods", "map,bbb", "-d", "wine", *SMALL, "--no-report", "--out", out]
     assert bayeswell(*words, "--csv", tmp_path / "table.csv").code == 0
@@ -118,7 +122,10 @@ def test_a_comparison_as_csv_and_a_page_with_knobs(bayeswell: Any, tmp_path: Pat
     assert "'no-such' matches none of dense1.weight" in seen["left_out"]["spectra"]
 
 
-def test_the_report_of_a_sweep_shows_its_trials(bayeswell: Any, tmp_path: Path) -> None:
+def test_the_report_of_a_sweep_shows_its_trials(
+    bayeswell: Any, tmp_path: Path, few_pictures: Callable[..., None]
+) -> None:
+    few_pictures()
     words = ["-d", "wine", "-m", "map", *SMALL, "--space", "stepper.lr=0.01,0.1", "--trials", "2"]
     assert bayeswell("sweep", *words, "--out", tmp_path / "sweep").code == 0
     found = bayeswell("report", tmp_path / "sweep", "-q", "--out", tmp_path / "page.html")

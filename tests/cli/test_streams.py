@@ -74,7 +74,7 @@ def test_a_command_whose_readers_are_gone_ends_well(encoding: str, tmp_path: Pat
     for reader, _ in ends:
         os.close(reader)
     environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONPATH": str(Path(bw.__file__).parents[1])}
-    command = [sys.executable, "-m", "bayeswell", "methods"]
+    command = [sys.executable, "-m", "bayeswell", "--help"]  # in boxes, whose lines are not of ASCII
     process = subprocess.Popen(command, stdout=ends[0][1], stderr=ends[1][1], env=environment)
     for _, writer in ends:
         os.close(writer)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import bayeswell as bw
-from bayeswell.diagnostics import RateTrace, rate_path
+from bayeswell.diagnostics import RateTrace, rate_path, schedules
 from bayeswell.experiments import Experiment, run
 from bayeswell.plots import plot_schedules
 from bayeswell.report import write_report
@@ -62,22 +62,26 @@ def test_fitted_samplers_show_the_rate_they_stepped_with(method: str, monkeypatc
 
     monkeypatch.setattr(FittedSampler, "_proposal", watched)
     trace = RateTrace()
-    result = bw.fit(nn.Linear(3, 2), (X, Y), method, epochs=40, batch_size=15, callbacks=[trace], progress=False)
+    result = bw.fit(nn.Linear(3, 2), (X, Y), method, epochs=12, batch_size=15, callbacks=[trace], progress=False)
     assert len(set(used)) > 3  # descent, chain, and what their schedules make of them
     assert trace.paths["means"]["values"] == used
     assert [record.rates["means"] for record in result.histories[0].epochs] == used[3::4]
 
 
-def test_long_runs_are_thinned_to_their_last_step() -> None:
+def test_long_runs_are_thinned_to_their_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert schedules._MOST == 2000
+    monkeypatch.setattr(schedules, "_MOST", 20)  # a hundredth, so that a hundredth of the steps is a long run
     trace = RateTrace()
-    bw.fit(nn.Linear(3, 2), (X, Y), "map", epochs=41, batch_size=1, callbacks=[trace], progress=False)
+    bw.fit(nn.Linear(3, 2), (X[:19], Y[:19]), "map", epochs=2, batch_size=1, callbacks=[trace], progress=False)
     steps = trace.paths["means"]["steps"]
     assert steps[:2] == [0, 2]
-    assert steps[-1] == 41 * 60 - 1
-    assert len(steps) <= 2001
+    assert steps[-1] == 2 * 19 - 1
+    assert len(steps) <= 21
 
 
-def test_a_run_keeps_them_and_the_report_draws_them(tmp_path: Path) -> None:
+def test_a_run_keeps_them_and_the_report_draws_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bayeswell.report.figures.TOGETHER", ())
+    monkeypatch.setattr("bayeswell.report.figures.ALONE", ("schedules",))
     small = {"name": "mlp", "hidden": [8]}
     place = tmp_path / "run"
     run(Experiment(method="bbb", data="digits", model=small, epochs=2, batch_size=300, draws=3, diagnose=True), place)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import bayeswell as bw
+from bayeswell.random import seed_global_generator
 from estimators.pairs import LAWS, NO_NOISE, each_detailed_pair, each_pair
 from nets import (
     Choice,
@@ -27,7 +28,7 @@ def observed(model: bw.BayesianModule, x: Tensor, seed: int) -> dict[str, Tensor
     """All that comes out of a model at one seed: draws, a stochastic pass, loss and the mean network."""
     found = {f"draw {name}": value for name, value in model.draw(bw.make_generator(seed)).items()}
     model.train()
-    torch.manual_seed(seed)
+    seed_global_generator(seed)
     found["pass"] = model(x).detach()
     terms = bw.ELBO("categorical", 23)(model, x, torch.arange(5) % 3, generator=bw.make_generator(seed))
     found["total"], found["kl"] = terms.total.detach(), terms.kl

@@ -32,8 +32,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def methods() -> dict[str, Experiment]:
-    base = Experiment(**SMALL, method="map", epochs=150)
-    return {"map": base, "bbb": base.changed({"method": "bbb", "epochs": 20})}
+    base = Experiment(**SMALL, method="map", epochs=45)
+    return {"map": base, "bbb": base.changed({"method": "bbb", "epochs": 4})}
 
 
 def require_equal(one: Path, two: Path) -> None:
@@ -45,14 +45,15 @@ def require_equal(one: Path, two: Path) -> None:
 
 
 @pytest.fixture
-def cluster() -> Iterator[Any]:
+def cluster(quick_workers: None) -> Iterator[Any]:
     if importlib.util.find_spec("distributed") is None:
         pytest.skip("Dask is not installed (pip install 'dask[distributed]')")
     import dask
     from distributed import Client, LocalCluster
 
+    forked = {"distributed.worker.multiprocessing-method": "forkserver"}  # with bayeswell imported already
     with (
-        dask.config.set({"distributed.admin.log-format": "%(message)s"}),
+        dask.config.set({"distributed.admin.log-format": "%(message)s", **forked}),
         LocalCluster(
             n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
         ) as workers,

@@ -25,9 +25,10 @@ def result_of(folder: Path) -> dict[str, Any]:
     return {**json.loads((folder / "result.json").read_text()), "time": None}
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_each_run_is_what_it_is_alone_and_a_killed_one_goes_on(tmp_path: Path) -> None:
-    base = Experiment(**SMALL, method="map", epochs=150)
-    methods = {"map": base, "worse": base.changed({"method.stepper.lr": 1e-4})}
+    base = Experiment(**SMALL, method="map", epochs=60)
+    methods = {"map": base, "worse": base.changed({"method.stepper.lr": 1e-4, "epochs": 2})}
     told: list[tuple[str, str]] = []
     killed: list[int] = []
 
@@ -36,7 +37,7 @@ def test_each_run_is_what_it_is_alone_and_a_killed_one_goes_on(tmp_path: Path) -
         if state == "begun" and name == "worse-seed0":
             killed.append(kill_the_holder_of(tmp_path / "both" / "map-seed0"))
 
-    record = compare(methods, [0], tmp_path / "both", workers=2, told=watch, checkpoint_steps=5)
+    record = compare(methods, [0], tmp_path / "both", workers=2, told=watch, checkpoint_steps=20)
     assert killed
     assert any(name == "map-seed0" and "its process died (exit status -9)" in state for name, state in told)
     assert ("map-seed0", "resumed") in told
@@ -47,6 +48,7 @@ def test_each_run_is_what_it_is_alone_and_a_killed_one_goes_on(tmp_path: Path) -
     assert read_lines(alone / "metrics.jsonl") == read_lines(tmp_path / "both" / "map-seed0" / "metrics.jsonl")
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_what_is_refused_or_fails_is_told_and_the_others_go_on(tmp_path: Path) -> None:
     base = Experiment(**SMALL, method="map", epochs=2)
     wild = base.changed({"method.stepper": {"name": "sgd", "lr": 1e30}})

@@ -145,7 +145,7 @@ def test_two_that_share_a_network_go_on_sharing_it(way: str) -> None:
 @pytest.mark.filterwarnings("ignore::bayeswell.errors.BayeswellWarning")  # of so short a training
 def test_results(method: str) -> None:
     x = torch.randn(24, 5)
-    result = bw.fit(_dense(), (x, torch.arange(24) % 3), method=method, epochs=12, batch_size=6, seed=1, progress=False)
+    result = bw.fit(_dense(), (x, torch.arange(24) % 3), method=method, epochs=8, batch_size=12, seed=1, progress=False)
     before = result.predict(x, draws=3).probabilities
     for way in WAYS.values():
         copied = way(result)

@@ -29,8 +29,8 @@ def test_class_weights_are_examples_met_so_often(tmp_path: Path) -> None:
     def weights_of(likelihood: Any, inputs: Tensor, labels: Tensor) -> Tensor:
         torch.manual_seed(6)
         result = bw.fit(
-            nn.Linear(3, 2), (inputs, labels), "laplace", likelihood, epochs=150, batch_size=len(labels),
-            temperature=1.0, prior={"name": "normal", "std": 0.9}, stepper={"name": "adam", "lr": 0.2},
+            nn.Linear(3, 2), (inputs, labels), "laplace", likelihood, epochs=60, batch_size=len(labels),
+            temperature=1.0, prior={"name": "normal", "std": 0.9}, stepper={"name": "adam", "lr": 0.3}, rate="cosine",
             post_hoc={"name": "laplace", "structure": "full"}, progress=False,
         )  # fmt: skip
         result.save(tmp_path / "weighted")
@@ -61,8 +61,8 @@ def test_sequences_with_padding(method: str) -> None:
     for inputs in (x, other):
         torch.manual_seed(8)
         result = bw.fit(
-            nn.Linear(3, 3), (inputs, labels), method, likelihood, epochs=60, batch_size=24, seed=1, progress=False,
-            validation=(inputs, labels), stepper={"name": "adam", "lr": 0.05},
+            nn.Linear(3, 3), (inputs, labels), method, likelihood, epochs=25, batch_size=24, seed=1, progress=False,
+            validation=(inputs, labels), stepper={"name": "adam", "lr": 0.2},
         )  # fmt: skip
         found.append(result)
     first, second = (torch.cat([r.model.posterior.mean_vector(), r.model.posterior.std_vector()]) for r in found)

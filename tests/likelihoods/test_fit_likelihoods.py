@@ -1,12 +1,13 @@
 """Whole runs with every new likelihood, where the answer is known: one weight, its posterior by quadrature.
 
 The network is f = w, so the exact posterior is a curve. A Gaussian fitted to it differs from it by less than the
-tolerances at these sizes; training adds its own noise, which shows in the spread of 40 copies of the weight, each with
-the same data: 5 standard errors of their average fail falsely once in 100,000 runs with other seeds.
+tolerances at these sizes; training adds its own noise, which shows in the spread of 200 copies of the weight, each with
+the same data and another start: 5 standard errors of their average fail falsely once in 100,000 runs with other seeds.
 """
 
 from __future__ import annotations
 
+import functools
 import warnings
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from bayeswell.likelihoods import NegativeBinomial, StudentT
 
 PRIOR_STD = 1.7
 N = 60
-COPIES = 40
+COPIES = 200
 
 
 @pytest.fixture(autouse=True)
@@ -36,9 +37,10 @@ def poisson_function(f: Tensor) -> distributions.Distribution:
 
 
 def one_weight(copies: int = 1) -> nn.Module:
+    """Copies start 6 to 12 posterior stds below the mean up to 3 to 7 above: what momentum overshoots averages out."""
     net = nn.Linear(1, copies, bias=False)
     with torch.no_grad():
-        net.weight.fill_(0.5)
+        net.weight.copy_(torch.linspace(0.7, 1.7, copies)[:, None])
     return net
 
 
@@ -69,9 +71,10 @@ def log_likelihood(name: str, w: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.asarray(scipy.stats.poisson.logpmf(y, np.exp(f)).sum(1))
 
 
+@functools.cache
 def exact_posterior(name: str) -> tuple[float, float]:
-    """Mean and std of the weight by quadrature."""
-    w = np.linspace(-1, 4, 20_001)
+    """Mean and std of the weight by quadrature, with 25 points and more in a posterior std."""
+    w = np.linspace(-1, 4, 2_001)
     log_p = log_likelihood(name, w, CASES[name][1]) - 0.5 * (w / PRIOR_STD) ** 2
     p = np.exp(log_p - log_p.max())
     p /= p.sum()
@@ -87,8 +90,10 @@ def data_of(name: str) -> tuple[Tensor, Tensor]:
 
 def trained(name: str, method: str, **settings: Any) -> bw.Result:
     likelihood, _ = CASES[name]
-    usual = {"epochs": 150, "batch_size": N, "temperature": 1.0, "prior": {"name": "normal", "std": PRIOR_STD}}
-    usual |= {"stepper": {"name": "adam", "lr": 0.05}, "std_multiplier": 2.0}
+    usual = {"epochs": 60, "batch_size": N, "temperature": 1.0, "prior": {"name": "normal", "std": PRIOR_STD}}
+    # A short memory and a rate that ends at nothing: 60 steps are enough for means and stds to settle.
+    usual |= {"stepper": {"name": "adam", "lr": 0.08, "beta1": 0.8, "beta2": 0.98}, "rate": "cosine"}
+    usual |= {"std_multiplier": 2.5}
     return bw.fit(one_weight(COPIES), data_of(name), method, likelihood, **{**usual, **settings}, progress=False)
 
 
@@ -99,8 +104,8 @@ def assert_posterior(result: bw.Result, name: str, bias: float = 0.05) -> None:
     means = (posterior.mean_vector().detach() - mean) / std
     stds = posterior.std_vector().detach() / std
     root = COPIES**0.5
-    assert abs(float(means.mean())) < bias + 5 * float(means.std()) / root < 0.3
-    assert abs(float(stds.mean()) - 1) < bias + 5 * float(stds.std()) / root < 0.3
+    assert abs(float(means.mean())) < bias + 5 * float(means.std()) / root < bias + 0.12
+    assert abs(float(stds.mean()) - 1) < bias + 5 * float(stds.std()) / root < bias + 0.12
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -111,7 +116,7 @@ def test_variational_inference_finds_the_posterior(name: str, tmp_path: Path) ->
     found = result.predict(x, draws=200, seed=1)
     assert isinstance(found, bw.RealPrediction)
     mean, std = exact_posterior(name)
-    # E[y] = E[f] for a location, E[exp(f)] for a count: 200 draws of 40 copies, and what the copies are off together.
+    # E[y] = E[f] for a location, E[exp(f)] for a count: 200 draws of 200 copies, and what the copies are off together.
     centre = mean if name == "student_t" else np.exp(mean + std**2 / 2)
     spread = std if name == "student_t" else centre * std
     assert float(found.mean[0].mean()) == pytest.approx(centre, abs=(0.05 + 5 / np.sqrt(COPIES)) * spread)
@@ -152,8 +157,8 @@ def test_laplace_has_the_curvature_of_the_model(name: str, draws: int | None) ->
 def test_learned_noise_goes_where_the_likelihood_is_largest() -> None:
     y = CASES["negative_binomial"][1]
     learned = bw.fit(
-        one_weight(), (torch.ones(N, 1), torch.from_numpy(y)), "map", "negative_binomial", epochs=200, batch_size=N,
-        prior={"name": "normal", "std": 100.0}, stepper={"name": "adam", "lr": 0.1}, progress=False,
+        one_weight(), (torch.ones(N, 1), torch.from_numpy(y)), "map", "negative_binomial", epochs=80, batch_size=N,
+        prior={"name": "normal", "std": 100.0}, stepper={"name": "adam", "lr": 0.2}, rate="cosine", progress=False,
     )  # fmt: skip
 
     def loss(theta: np.ndarray) -> float:
@@ -167,8 +172,8 @@ def test_learned_noise_goes_where_the_likelihood_is_largest() -> None:
     values = heavy()
     t = bw.fit(
         one_weight(), (torch.ones(N, 1), torch.from_numpy(values).float()), "map",
-        {"name": "student_t", "learn_df": True}, epochs=200, batch_size=N, prior={"name": "normal", "std": 100.0},
-        stepper={"name": "adam", "lr": 0.1}, progress=False,
+        {"name": "student_t", "learn_df": True}, epochs=80, batch_size=N, prior={"name": "normal", "std": 100.0},
+        stepper={"name": "adam", "lr": 0.2}, rate="cosine", progress=False,
     )  # fmt: skip
     df, location, scale = scipy.stats.t.fit(values)
     assert isinstance(t.likelihood, StudentT)

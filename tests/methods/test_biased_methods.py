@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from bayeswell.metrics.chains import ess
 from bayeswell.samplers import PSGLD
 from bayeswell.samplers.stepping import Sampler
-from methods.known_posteriors import LINEAR, assert_moments, linear_fit
+from methods.known_posteriors import LINEAR, assert_moments, chains_of, linear_fit
 from truths.arrays import Array
 from truths.linear_regression import LinearRegression
 
@@ -52,19 +52,19 @@ def test_psgld_draws_from_the_law_of_its_scale() -> None:
     A = 1 - lr G Lambda / N with noise of covariance 2 lr G / N: the posterior, somewhat wider along stiff directions
     for a step as long as here. Each chain has a scale of its own. Variances by z-tests, rate 1e-6.
     """
-    epochs, stop, chains, count = 600, 150, 2, len(LINEAR.y)
+    epochs, stop, members, copies, count = 200, 100, 2, 100, len(LINEAR.y)
     stepper = WatchedPSGLD(lr=0.06, adapt_steps=stop, damping=0.1)
     stepper.built.clear()
     bank = {"name": "bank", "burn_in": stop + 50, "max_draws": epochs}
-    result = linear_fit("psgld", epochs=epochs, stepper=stepper, members=chains, collector=bank)
+    result = linear_fit("psgld", copies=copies, epochs=epochs, stepper=stepper, members=members, collector=bank)
     expected = []
-    for sampler in stepper.built:
-        scale = np.diag(stepper.scale(sampler))
+    for own in np.concatenate([stepper.scale(sampler).reshape(copies, 3) for sampler in stepper.built]):
+        scale = np.diag(own)
         step = np.eye(3) - stepper.lr * scale @ LINEAR.precision() / count
         expected.append(np.diag(linalg.solve_discrete_lyapunov(step, 2 * stepper.lr * scale / count)))
     variance = np.mean(expected, 0)
-    draws = result.model.posterior.weights.reshape(chains, -1, 3)
-    found, effective = square_errors(draws, LINEAR.mean())
+    assert len(expected) == members * copies
+    found, effective = square_errors(chains_of(result, members, copies), LINEAR.mean())
     errors, limit = variance * np.sqrt(2 / effective), stats.norm.isf(1e-6 / (2 * 3))
     exact = np.diag(LINEAR.covariance())
     assert np.all(np.abs(found - variance) < limit * errors)
@@ -79,11 +79,11 @@ def test_cyclical_sgld_has_the_variance_of_its_own_schedule() -> None:
     cycles are narrower than the posterior. The mean square of the draws has variance 2 mean(C^2), C their covariance:
     it is compared with a chi-square of that mean and variance, rate 1e-4 in all.
     """
-    epochs, cycles, chains, lr, count = 512, 32, 2, 0.3, len(LINEAR.y)
+    epochs, cycles, chains, lr, count = 208, 13, 400, 0.3, len(LINEAR.y)
     length = epochs // cycles
     bank = {"name": "bank", "burn_in": 10 * length, "thinning": 1, "max_draws": epochs}
     stepper = {"name": "cyclical_sgld", "lr": lr, "cycles": cycles}
-    result = linear_fit("csgld", epochs=epochs, stepper=stepper, collector=bank, members=chains)
+    result = linear_fit("csgld", copies=chains, epochs=epochs, stepper=stepper, collector=bank)
     values, vectors = np.linalg.eigh(LINEAR.precision())
     places = np.arange(epochs) % length / length
     rates = lr / 2 * (np.cos(np.pi * places) + 1)
@@ -98,7 +98,8 @@ def test_cyclical_sgld_has_the_variance_of_its_own_schedule() -> None:
     own = covariance[kept][:, kept]
     variance = np.einsum("ssi->i", own) / len(own)
     freedom = chains * variance**2 / np.square(own).mean((0, 1))
-    centred = (result.model.posterior.weights - torch.from_numpy(LINEAR.mean())).numpy() @ vectors
+    draws = chains_of(result, 1, chains).flatten(0, 1)
+    centred = (draws - torch.from_numpy(LINEAR.mean())).numpy() @ vectors
     assert len(centred) == chains * len(own)
     ratio = np.square(centred).mean(0) / variance
     low, high = stats.chi2.ppf(1e-4 / 6, freedom) / freedom, stats.chi2.isf(1e-4 / 6, freedom) / freedom
@@ -117,7 +118,12 @@ def test_mc_dropout_is_ridge_regression_with_the_spread_of_its_masks() -> None:
     network has weights z_j w_j / (1 - p), so the function has mean x'w and variance p/(1-p) sum_j x_j^2 w_j^2.
     """
     net = nn.Sequential(nn.Dropout(DROP), nn.Linear(3, 1, bias=False))
-    result = linear_fit("mc-dropout", net=net, epochs=500, stepper={"name": "adam", "lr": 0.03})
+    # Each example 20 times with 20 times the variance is the same regression, with 20 masks of each in a step.
+    often = LinearRegression(
+        np.tile(LINEAR.X, (20, 1)), np.tile(LINEAR.y, 20), np.sqrt(20) * LINEAR.noise_std, LINEAR.prior_std
+    )
+    stepper = {"name": "sgd", "lr": 4.0, "momentum": 0.3}
+    result = linear_fit("mc-dropout", often, net, epochs=80, stepper=stepper)
     weights = result.model.posterior.mean_vector().detach().numpy()
     gram, odds = LINEAR.X.T @ LINEAR.X, DROP / (1 - DROP)
     ridge = odds * np.diag(np.diag(gram)) + LINEAR.noise_std**2 * np.diag(LINEAR.prior_std**-2.0)
@@ -171,7 +177,9 @@ def test_f_sgvb_is_narrower_as_its_equations_say() -> None:
     assert solution.success
     mean, std = solution.x[:3], np.exp(solution.x[3:])
     assert np.max(std / LINEAR.mean_field_std()) < 0.7
-    result = linear_fit("f-sgvb", epochs=600, **FALLING, sharpness={"rho": rho})
+    net = nn.Linear(3, 1, bias=False)
+    net.weight = nn.Parameter(torch.from_numpy(LINEAR.mean() + LINEAR.mean_field_std())[None])
+    result = linear_fit("f-sgvb", net=net, epochs=300, **FALLING, sharpness={"rho": rho})
     assert_moments(result, mean, std, 0.4, 0.2)
 
 

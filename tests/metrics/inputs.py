@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -39,17 +40,21 @@ def awkward() -> dict[str, tuple[Tensor, Tensor]]:
     }
 
 
-def bootstrap(statistic: Callable[..., float], *sides: tuple[Tensor, ...], resamples: int = 400) -> float:
-    """The std of a statistic over resamples; each side's tensors are drawn again together."""
+def bootstrap(
+    statistic: Callable[..., Tensor], value: float, *sides: tuple[Tensor, ...], resamples: int = 400
+) -> float:
+    """The std of a statistic over resamples; each side's tensors are drawn again together.
+
+    The statistic takes all resamples at once, (resamples, examples, ...) -> (resamples,). It is a formula of its own:
+    of the data themselves it must give the metric's ``value``.
+    """
+    assert float(statistic(*(tensor[None] for side in sides for tensor in side))) == pytest.approx(value, rel=1e-9)
     generator = make_generator(99)
-    values = []
-    for _ in range(resamples):
-        drawn: list[Tensor] = []
-        for side in sides:
-            index = torch.randint(len(side[0]), (len(side[0]),), generator=generator)
-            drawn += [tensor[index] for tensor in side]
-        values.append(statistic(*drawn))
-    return float(torch.tensor(values, dtype=torch.float64).std())
+    drawn: list[Tensor] = []
+    for side in sides:
+        index = torch.randint(len(side[0]), (resamples, len(side[0])), generator=generator)
+        drawn += [tensor[index] for tensor in side]
+    return float(statistic(*drawn).std())
 
 
 BOOTSTRAP_TOLERANCE = 0.15

@@ -6,16 +6,18 @@ R-hat in at most 1 trial of 100: 2 of 30 happen with a chance of at most 4 % (th
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import scipy.stats
 import torch
 from torch import Tensor
 
-from bayeswell.metrics.chains import FALSE_ALARMS, chain_report
+from bayeswell.metrics.chains import FALSE_ALARMS, ChainReport, chain_report
 from bayeswell.metrics.fisher import fisher_quantile, incomplete_beta
 from metrics.test_chains import autoregressive, normal
 
-QUANTITIES = 640
+QUANTITIES = 160
 
 
 @pytest.mark.parametrize("tail", [0.3, 1e-3, 7.8e-6])
@@ -29,9 +31,14 @@ def test_the_incomplete_beta_function() -> None:
         assert incomplete_beta(z, a, b) == pytest.approx(scipy.stats.beta.cdf(z, a, b), rel=1e-9, abs=1e-12)
 
 
+@functools.cache
+def independent(chains: int, draws: int, seed: int) -> ChainReport:
+    return chain_report(normal(chains, draws, QUANTITIES, seed=seed))
+
+
 @pytest.mark.parametrize(("chains", "draws"), [(1, 100), (4, 25)])
 def test_independent_draws_pass(chains: int, draws: int) -> None:
-    passed = sum(chain_report(normal(chains, draws, QUANTITIES, seed=seed)).converged for seed in range(30))
+    passed = sum(independent(chains, draws, seed).converged for seed in range(30))
     assert passed > 28
 
 
@@ -39,7 +46,7 @@ def test_the_limit_is_no_wider_than_chance() -> None:
     """A limit 5 % nearer to 1 would be crossed more often than stated: it is not simply far away."""
     limits, worst = [], []
     for seed in range(15):
-        report = chain_report(normal(1, 100, QUANTITIES, seed=seed))
+        report = independent(1, 100, seed)
         limits.append(report.r_hat_limit)
         worst.append(report.r_hat)
     tight = [1 + 0.5 * (limit - 1) for limit in limits]

@@ -155,18 +155,28 @@ def test_standard_errors_against_the_bootstrap() -> None:
     variance = normal(700, seed=2).square() + 0.3
     # Too sure, and too high.
     y = mean - 0.6 + 2 * variance.sqrt() * normal(700, seed=3)
-    error = metrics.rmse(mean, y).error
-    assert error == pytest.approx(bootstrap(metrics.rmse, (mean, y)), rel=BOOTSTRAP_TOLERANCE)
-    pit = metrics.gaussian_pit(mean, variance, y)
-    error = metrics.calibration_error(pit).error
-    assert error == pytest.approx(bootstrap(metrics.calibration_error, (pit,)), rel=BOOTSTRAP_TOLERANCE)
+    found = metrics.rmse(mean, y)
+    direct = bootstrap(lambda errors: errors.square().mean(-1).sqrt(), found.value, (mean - y,))
+    assert found.error == pytest.approx(direct, rel=BOOTSTRAP_TOLERANCE)
+    pit, levels = metrics.gaussian_pit(mean, variance, y), torch.arange(1, 20).double() / 20
+
+    def distance(pit: Tensor) -> Tensor:
+        """From the levels to the shares of targets below them."""
+        below = torch.stack([(pit <= level).double().mean(-1) for level in levels], -1)
+        return (below - levels).abs().mean(-1)
+
+    found = metrics.calibration_error(pit)
+    direct = bootstrap(distance, found.value, (pit,))
+    assert found.error == pytest.approx(direct, rel=BOOTSTRAP_TOLERANCE)
     for per_example, metric in (
         (metrics.gaussian_crps.of_examples, metrics.gaussian_crps),
         (metrics.gaussian_nll.of_examples, metrics.gaussian_nll),
     ):
-        found = metrics.estimate_mean(per_example(mean, variance, y))
+        values = per_example(mean, variance, y)
+        found = metrics.estimate_mean(values)
         assert found.value == pytest.approx(metric(mean, variance, y), rel=1e-13)
-        assert found.error == pytest.approx(bootstrap(metric, (mean, variance, y)), rel=BOOTSTRAP_TOLERANCE)
+        direct = bootstrap(lambda values: values.mean(-1), metric(mean, variance, y), (values,))
+        assert found.error == pytest.approx(direct, rel=BOOTSTRAP_TOLERANCE)
 
 
 def test_a_perfect_prediction() -> None:

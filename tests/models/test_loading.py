@@ -17,7 +17,7 @@ from bayeswell.lifting import with_drawn_dropout
 from bayeswell.persistence import read_bundle, write_bundle
 from bayeswell.posteriors import Empirical, EmpiricalPosterior
 from models.test_description import MALICIOUS, Own, random_network
-from models.zoo import SMALL, batch, small
+from models.zoo import SMALL, batch, few_blocks, small
 
 
 def shaken(model: bw.BayesianModule) -> bw.BayesianModule:
@@ -59,6 +59,7 @@ def assert_comes_back(model: bw.BayesianModule, inputs: Any, path: Path) -> bw.P
     return loaded
 
 
+@few_blocks()
 @pytest.mark.parametrize("name", SMALL)
 def test_zoo(name: str, tmp_path: Path) -> None:
     model = shaken(bw.bayesian(settled(small(name), batch(name))))

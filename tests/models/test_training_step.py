@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import bayeswell as bw
 from bayeswell.datasets import digits
 from bayeswell.models import build_model
-from models.zoo import SMALL, batch, labels, small
+from models.zoo import SMALL, batch, few_blocks, labels, small
 
 METHODS = ("bbb", "k-tied", "f-sgvb")
 
@@ -47,6 +47,7 @@ def check_step(net: nn.Module, inputs: Tensor, targets: Tensor, method: str) -> 
         assert bool((parameter.grad != 0).any())
 
 
+@few_blocks()
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", SMALL)
 def test_one_training_step(name: str, method: str) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
-from bayeswell.models import build_model
+from bayeswell.models import build_model, densenet, resnet
 
 CIFAR, MNIST, IMAGENET = (3, 32, 32), (1, 28, 28), (3, 224, 224)
 
@@ -80,6 +83,15 @@ def small(name: str, seed: int = 0, **changed: Any) -> nn.Module:
     settings, shape = SMALL[name]
     vocabulary = VOCABULARY if name == "lstm" else None
     return build_model({"name": name, **settings, **changed}, shape, CLASSES, vocabulary=vocabulary)
+
+
+@contextmanager
+def few_blocks() -> Iterator[None]:
+    """The two deepest with a few blocks of every kind, as the others have; at their own depth test_zoo.py has them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resnet.ResNet152, "counts", (1, 2, 2, 1))
+        patch.setattr(densenet, "_COUNTS", (1, 2, 2, 1))
+        yield
 
 
 def batch(name: str, size: int = 8, seed: int = 1) -> Tensor:

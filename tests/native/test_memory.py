@@ -16,10 +16,13 @@ from torch.autograd import forward_ad
 import bayeswell as bw
 from bayeswell import native
 from bayeswell.native import memory
+from bayeswell.objectives import elbo
 from bayeswell.posteriors import one_pass
 from bayeswell.posteriors.std_forms import FROM_LOG_STD
 
-LONG = 2**23  # float32 numbers of 32 MB
+LEAST = memory._LEAST_BYTES
+LONG = 2**19
+"""float32 numbers of 2 MB, which count as long here: what is longer is only slower to fill."""
 X = torch.empty(0)
 
 kept_here = sys.platform == "linux" and native.available()
@@ -27,7 +30,8 @@ on_linux = pytest.mark.skipif(not kept_here, reason="memory is torch's own: not 
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept() -> Iterator[None]:
+def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(memory, "_LEAST_BYTES", 4 * LONG)
     gc.collect()
     memory.release()
     yield
@@ -49,17 +53,22 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
 
 
 @on_linux
-def test_only_long_vectors_of_the_cpu_ask_for_large_pages(asked: list[tuple[int, str]]) -> None:
-    memory.empty((LONG - 1,), X)
-    memory.empty((LONG,), torch.empty(0, device="meta"))
-    memory.empty((LONG,), torch.empty(0, dtype=torch.float16))
+def test_only_long_vectors_of_the_cpu_ask_for_large_pages(
+    asked: list[tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From 32 MB on."""
+    monkeypatch.setattr(memory, "_LEAST_BYTES", LEAST)
+    long = 2**23
+    memory.empty((long - 1,), X)
+    memory.empty((long,), torch.empty(0, device="meta"))
+    memory.empty((long,), torch.empty(0, dtype=torch.float16))
     assert not asked
-    found = memory.empty((4, LONG // 4), X)
-    assert asked == [(4 * LONG, "MADV_HUGEPAGE")]
-    assert found.shape == (4, LONG // 4)
+    found = memory.empty((4, long // 4), X)
+    assert asked == [(4 * long, "MADV_HUGEPAGE")]
+    assert found.shape == (4, long // 4)
     assert found.is_contiguous()
-    assert found.untyped_storage().nbytes() == 4 * LONG
-    assert found.fill_(2.5).sum() == 2.5 * LONG
+    assert found.untyped_storage().nbytes() == 4 * long
+    assert found.fill_(2.5).sum() == 2.5 * long
 
 
 @on_linux
@@ -146,8 +155,11 @@ def test_where_there_is_no_memory_torch_says_so(monkeypatch: pytest.MonkeyPatch)
 
 @on_linux
 @pytest.mark.parametrize("name", ["bbb", "k-tied"])
-def test_steps_of_a_long_posterior_write_into_the_memory_of_the_first(name: str, asked: list[tuple[int, str]]) -> None:
+def test_steps_of_a_long_posterior_write_into_the_memory_of_the_first(
+    name: str, asked: list[tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The drawn weights, their gradient, and where each weight has its own the gradient of its log std."""
+    monkeypatch.setattr(elbo, "LEAST_STREAMED", LONG)  # no noise in memory, as of what is really long
     method = bw.find_method(name)
     net = nn.Sequential(nn.Linear(2, LONG // 16, bias=False), nn.Linear(LONG // 16, 14, bias=False))
     model = bw.bayesian(net, method.posterior, method.prior, method.estimator)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 
 import pytest
 import torch
@@ -18,6 +17,7 @@ from bayeswell.posteriors.std_forms import FROM_LOG_STD
 from bayeswell.random import normals_of_key
 from native.formulas import CONSTANT, ROOT, gaussian, needs_library, numbers
 from nets import lift
+from quick_python import QUICK_PYTHON
 
 
 class Special(Tensor):
@@ -139,7 +139,7 @@ def test_turned_off_by_the_environment() -> None:
         "print(native.available(), native.takes(torch.ones(3)), float(random.normals_of_key(5, 300)[7]))"
     )
     environment = {**os.environ, "BAYESWELL_NATIVE": "0", "PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run([QUICK_PYTHON, "-c", script], env=environment, capture_output=True, text=True, check=True)
     available, takes, number = done.stdout.split()
     assert (available, takes) == ("False", "False")
     with native.disabled():

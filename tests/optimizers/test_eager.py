@@ -72,7 +72,7 @@ import torch, bayeswell as bw
 x = torch.randn(40, 3)
 net = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2))
 for method in ("bbb", "map", "sgld", "swag", "auto"):
-    bw.fit(net, (x, (x[:, 0] > 0).long()), method, epochs=20, progress=False).evaluate(x, (x[:, 0] > 0).long())
+    bw.fit(net, (x, (x[:, 0] > 0).long()), method, epochs=8, progress=False).evaluate(x, (x[:, 0] > 0).long())
 print(sorted({name for name in ("torch._dynamo", "sympy", "lightning_fabric", "sklearn") if name in sys.modules}))
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

@@ -75,7 +75,7 @@ EMPTY: dict[str, list[Any]] = {
 
 def rendered(figure: Figure) -> None:
     """Drawn in full, but for the search for a good layout, which takes most of the time."""
-    figure.set_layout_engine("none")
+    figure.set_layout_engine(None)
     figure.draw_without_rendering()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,9 @@ def lift(problem: LogisticRegression, posterior: Any, estimator: Any) -> bw.Baye
     return bw.bayesian(net, posterior, bw.Normal(float(problem.prior_std[0])), estimator)
 
 
-def optimum_of(problem: LogisticRegression, posterior: str, temperature: float = 1.0) -> GaussianOptimum:
+@cache
+def optimum_of(with_bias: bool, posterior: str, temperature: float) -> GaussianOptimum:
+    problem = PROBLEMS[with_bias]
     return problem.full_optimum(temperature) if posterior == "full" else problem.mean_field_optimum(temperature)
 
 
@@ -34,25 +37,29 @@ def attained(problem: LogisticRegression, model: bw.BayesianModule, temperature:
 @pytest.mark.parametrize(
     ("posterior", "estimator", "with_bias", "temperature"),
     [
-        ("mean_field", bw.WeightSampling(draws=4, antithetic=True), False, 1.0),
+        ("mean_field", bw.WeightSampling(draws=2, antithetic=True), False, 1.0),
         ("mean_field", bw.LocalReparameterization(draws=2), True, 0.37),
-        ("full", bw.WeightSampling(draws=4, antithetic=True), False, 0.37),
-        ("full", bw.WeightSampling(draws=4, antithetic=True), True, 1.0),
+        ("full", bw.WeightSampling(draws=2, antithetic=True), False, 0.37),
+        ("full", bw.WeightSampling(draws=2, antithetic=True), True, 1.0),
     ],
     ids=lambda part: getattr(part, "name", part),
 )
 def test_training_reaches_the_quadrature_optimum(
     posterior: str, estimator: Any, with_bias: bool, temperature: float
 ) -> None:
-    """Within 0.2 nat of the best of the family and never above it (1e-6: the accuracy of the optimum)."""
+    """Within 0.2 nat of the best of the family and never above it (1e-6: the accuracy of the optimum).
+
+    A step has 50 calls side by side, which is as cheap as a few in a row: with so little noise few steps are enough.
+    """
     problem = PROBLEMS[with_bias]
-    best = optimum_of(problem, posterior, temperature)
-    gap = problem.full_optimum(temperature).elbo - problem.mean_field_optimum(temperature).elbo
-    assert gap > 0.2, "the tolerance must tell the families apart"
+    optima = {family: optimum_of(with_bias, family, temperature) for family in ("mean_field", "full")}
+    best = optima[posterior]
+    assert optima["full"].elbo - optima["mean_field"].elbo > 0.2, "the tolerance must tell the families apart"
     x, y = problem.tensors()
     model = lift(problem, posterior, estimator)
     elbo = bw.ELBO("bernoulli", len(y), temperature=temperature, check=False)
-    train_stochastically(model, lambda step: elbo(model, x, y).total, warm_steps=150, steps=400)
+    calls = torch.vmap(lambda _: elbo(model, x, y).total, randomness="different")
+    train_stochastically(model, lambda step: calls(torch.empty(50)).mean(), warm_steps=50, steps=140)
     reached = attained(problem, model, temperature)
     assert best.elbo - 0.2 < reached <= best.elbo + 1e-6
     if temperature == 1.0:
@@ -63,9 +70,9 @@ def test_training_reaches_the_quadrature_optimum(
 
 
 def check_reported_elbo_by_quadrature(posterior: str = "mean_field", estimator: str = "weight_sampling") -> None:
-    """The average of `terms.elbo` is the quadrature's at a generic Gaussian: rate 1e-6, 300 x 8 draws."""
+    """The average of `terms.elbo` is the quadrature's at a generic Gaussian: rate 1e-6, 1,000 x 3 draws."""
     problem = PROBLEMS[True]
-    model = lift(problem, posterior, {"name": estimator, "draws": 8})
+    model = lift(problem, posterior, {"name": estimator, "draws": 3})
     with torch.no_grad():
         model.posterior.mean.copy_(torch.tensor([0.4, -0.7, 0.3]))
         if posterior == "full":
@@ -76,11 +83,15 @@ def check_reported_elbo_by_quadrature(posterior: str = "mean_field", estimator: 
     x, y = problem.tensors()
     elbo = bw.ELBO("bernoulli", len(y), temperature=0.4, check=False)
     generator = bw.make_generator(5)
+
+    def call(_: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        terms = elbo(model, x, y, generator=generator)
+        return terms.elbo, terms.total
+
     with torch.no_grad():
-        terms = [elbo(model, x, y, generator=generator) for _ in range(300)]
-    assert_mean_close(np.array([float(t.elbo) for t in terms]), np.array(attained(problem, model)))
-    totals = np.array([-len(y) * float(t.total) for t in terms])
-    assert_mean_close(totals, np.array(attained(problem, model, 0.4)))
+        elbos, totals = torch.vmap(call, randomness="different")(torch.empty(1000))
+    assert_mean_close(elbos, np.array(attained(problem, model)))
+    assert_mean_close(-len(y) * totals, np.array(attained(problem, model, 0.4)))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,24 @@ def analytic_kl(model: bw.BayesianModule) -> float:
     return float(model.posterior.sample_and_kl(None, model.prior)[1].detach())
 
 
+NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(100)
+
+
+def expected_log_densities(means: Array, stds: Array, log_density: Callable[[Array], Array]) -> Array:
+    """E_q[log p] of every weight at once, by 100 nodes on each side of the kink at 0 and within 12 stds.
+
+    The first is compared with adaptive quadrature, which takes two milliseconds a weight.
+    """
+    kink = np.clip(-means / stds, -12, 12)
+    found = np.zeros_like(means)
+    for low, high in ((-12, kink), (kink, 12)):
+        z = (low + high) / 2 + (high - low) / 2 * NODES[:, None]
+        values = log_density(means + stds * z) * np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
+        found += (high - low) / 2 * (NODE_WEIGHTS @ values)
+    np.testing.assert_allclose(found[:1], expected_log_density(means[:1], stds[:1], log_density), rtol=1e-10)
+    return found
+
+
 @pytest.mark.parametrize("prior", PRIORS)
 @each_density
 def test_analytic_kl_is_the_exact_one(posterior: Choice, prior: str) -> None:
@@ -108,7 +127,7 @@ def test_analytic_kl_is_the_exact_one(posterior: Choice, prior: str) -> None:
         def log_density(w: Array, density: Any = density, parameter: float = parameter) -> Array:
             return density(w, parameter)
 
-        expected += float(expected_log_density(means[part], stds[part], log_density).sum())
+        expected += float(expected_log_densities(means[part], stds[part], log_density).sum())
         priors += [parameter] * model.layout.sizes[list(model.layout.slices).index(name)]
     truth = -float(q.entropy()) - expected
     assert analytic_kl(model) == pytest.approx(truth, rel=1e-9)

@@ -13,6 +13,9 @@ import bayeswell as bw
 from bayeswell.predictive.calibration import SCALES, WIDENINGS
 from bayeswell.types.calibration import LARGEST_SCALE, LARGEST_WIDENING
 
+DRAWS = 10
+"""Networks in a search: it is the noise that these data are about, not the weights."""
+
 
 def _predictor(noise: float) -> bw.Predictor:
     torch.manual_seed(0)
@@ -33,8 +36,8 @@ def test_the_same_data_give_the_same_numbers(true: float) -> None:
     """The weak prior at 1 would pull anew each time: numbers drift if the second search starts from the first."""
     plain = _predictor(1.0)
     x, y = _data(plain, true)
-    once = plain.calibrate(x, y)
-    twice = once.calibrate(x, y).calibrate(x, y)
+    once = plain.calibrate(x, y, draws=DRAWS)
+    twice = once.calibrate(x, y, draws=DRAWS).calibrate(x, y, draws=DRAWS)
     assert once.calibration is not None
     assert twice.calibration is not None
     assert once.calibration.changes
@@ -48,7 +51,8 @@ def test_the_same_data_give_the_same_numbers(true: float) -> None:
 def test_other_data_find_what_they_would_have_found_alone() -> None:
     plain = _predictor(1.0)
     first, second = _data(plain, 0.4), _data(plain, 2.5)
-    alone, after = plain.calibrate(*second), plain.calibrate(*first).calibrate(*second)
+    alone = plain.calibrate(*second, draws=DRAWS)
+    after = plain.calibrate(*first, draws=DRAWS).calibrate(*second, draws=DRAWS)
     assert alone.calibration is not None
     assert after.calibration is not None
     assert after.calibration.widening == pytest.approx(alone.calibration.widening, rel=1e-9)
@@ -58,7 +62,7 @@ def test_an_end_of_the_search_is_said() -> None:
     plain = _predictor(100.0)
     x, y = _data(plain, 0.5, 400)
     with pytest.warns(bw.BayeswellWarning, match=r"noise std x 0\.125 is as far as the search goes"):
-        found = plain.calibrate(x, y)
+        found = plain.calibrate(x, y, draws=DRAWS)
     assert "noise std x 0.125 is as far as the search goes" in str(found.calibration)
 
 
@@ -66,7 +70,7 @@ def test_elsewhere_nothing_is_said() -> None:
     plain = _predictor(1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = plain.calibrate(*_data(plain, 0.4))
+        found = plain.calibrate(*_data(plain, 0.4), draws=DRAWS)
     assert "as far as" not in str(found.calibration)
 
 

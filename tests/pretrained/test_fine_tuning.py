@@ -75,7 +75,7 @@ def test_the_posterior_is_that_of_the_residual_regression() -> None:
     prior = {"name": "normal", "std": 0.4, "centre": "network"}
     result = bw.fit(
         net, problem.tensors(), "map", bw.Gaussian("known", problem.noise_std), prior=prior, temperature=1.0,
-        epochs=300, batch_size=40, lr=0.05, progress=False,
+        epochs=120, batch_size=40, lr=0.1, rate="cosine", progress=False,
     )  # fmt: skip
     torch.testing.assert_close(
         result.model.posterior.mean_vector().detach(), torch.tensor(centre + shifted.mean()), rtol=0, atol=2e-3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import weakref
 from pathlib import Path
@@ -90,7 +91,7 @@ def test_the_best_precision_by_marginal_likelihood() -> None:
 
 
 def test_logistic_regression_against_its_own_hessian_and_quadrature() -> None:
-    truth = LogisticRegression.make(4, with_bias=True)
+    truth = LogisticRegression.make(4, count=25, with_bias=True)
     design, y = truth.design, truth.y
 
     def negative(w: Any) -> float:
@@ -133,6 +134,11 @@ X, Y = examples(90, 0)
 
 def network(epochs: int = 30) -> nn.Sequential:
     """With BatchNorm and dropout, trained a little in plain torch."""
+    return copy.deepcopy(_trained(epochs))
+
+
+@functools.cache
+def _trained(epochs: int) -> nn.Sequential:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(0.2), nn.Linear(8, 3)).double()
     optimizer = torch.optim.Adam(net.parameters(), 0.02)
@@ -179,9 +185,10 @@ def test_it_is_saved_and_comes_back(tmp_path: Path) -> None:
 
 def test_held_out_data_choose_the_precision_that_predicts_them_best() -> None:
     """No other of a grid is better by more than the search's own tolerance allows; and it is not the prior's own."""
-    net, held_out = network(60), examples(300, 9)
+    net, held_out = network(60), examples(100, 3)
     given: dict[str, Any] = {"prior": bw.Normal(3.0), "structure": "diagonal"}
 
+    @functools.cache
     def nll(factor: float) -> float:
         tried = bw.laplace(net, (X, Y), prior_precision=factor, **given)
         return float(predictive_nll(tried.model, *held_out, tried.likelihood, draws=200, seed=0).mean())
@@ -191,7 +198,7 @@ def test_held_out_data_choose_the_precision_that_predicts_them_best() -> None:
     grid = {float(a): nll(float(a)) for a in np.geomspace(1e-3, 1e3, 7)}
     assert nll(factor) <= min(grid.values()) + 1e-4
     assert nll(1.0) - nll(factor) > 0.003  # there was something to choose
-    loader = DataLoader(TensorDataset(*held_out), batch_size=300)
+    loader = DataLoader(TensorDataset(*held_out), batch_size=100)
     again = bw.laplace(net, (X, Y), held_out=loader, **given)  # the usual choice where there are held-out data
     assert again.prior_precision == pytest.approx(found.prior_precision)
 

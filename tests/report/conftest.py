@@ -65,9 +65,10 @@ def parse() -> Callable[[str], Parsed]:
     return Parsed
 
 
-def few_pictures(patch: pytest.MonkeyPatch) -> None:
-    """Fewer pictures on a page, and k-hat, whose value no test of the page asks for, of fewer draws."""
-    patch.setattr("bayeswell.report.page.MOST", 18)
+def few_pictures(patch: pytest.MonkeyPatch, most: int) -> None:
+    """Those of the first row before all others; and k-hat, whose value no test of the page asks for, of fewer draws."""
+    patch.setattr("bayeswell.report.figures._ALL_OF", 1)
+    patch.setattr("bayeswell.report.page.MOST", most)
     patch.setattr("bayeswell.experiments.inspection.posterior.PASSES", 60)
 
 
@@ -88,13 +89,19 @@ def drawn_anew(drawn_once: Drawn, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"bayeswell.report.figures.{name}", part)
 
 
+@pytest.fixture
+def sketched(drawn_once: Drawn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are made, and what cannot be drawn raises; they are neither laid out nor written."""
+    monkeypatch.setattr("bayeswell.report.figures.figure_to_svg", drawn_once.sketch)
+
+
 @pytest.fixture(scope="session")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three methods on digits, noise from outside; its page was written by ``compare``."""
     folder = tmp_path_factory.mktemp("report") / "compared"
     arguments = ["compare", "--methods", "map,bbb,deep-ensemble", *SMALL, "--data", "digits", "--ood", "noise"]
     with pytest.MonkeyPatch.context() as patch:
-        few_pictures(patch)  # the first two rows have all of theirs: it is quicker
+        few_pictures(patch, 9)
         assert main([*arguments, "--quiet", "--threads", "1", "--out", str(folder)]) == 0
     return folder
 
@@ -105,7 +112,7 @@ def curves(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report") / "curves"
     arguments = ["compare", "--methods", "map,bbb,deep-ensemble", *SMALL, "--data", "gap"]
     with pytest.MonkeyPatch.context() as patch:
-        few_pictures(patch)
+        few_pictures(patch, 6)
         assert main([*arguments, "--quiet", "--threads", "1", "--out", str(folder)]) == 0
     return folder
 

@@ -79,6 +79,7 @@ def test_the_rest_is_shown(run: Path, spoil: Any, said: str, parse: Any) -> None
     assert "What is missing" in found.words
 
 
+@pytest.mark.usefixtures("sketched")
 def test_a_model_that_cannot_be_loaded(run: Path, tmp_path: Path, capsys: Any, parse: Any) -> None:
     whole = tmp_path / "whole"
     shutil.copytree(run, whole)
@@ -132,6 +133,7 @@ def test_a_folder_with_one_file_of_a_run_is_told_of(run: Path, tmp_path: Path, n
             assert f"{other} is not there" in words
 
 
+@pytest.mark.usefixtures("sketched")
 def test_one_bad_record_leaves_the_picture_to_the_others(compared: Path, tmp_path: Path) -> None:
     """Drawn together, named by who is in them: a picture without the bad run, and a line that says so."""
     for label in ("map", "bbb", "deep-ensemble"):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
-import hashlib
+import io
+import itertools
 import json
-import re
+import os
+import select
 import shutil
-import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +20,9 @@ from PIL import Image
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
-TOLD = """
-} catch (error) {
-  result.error = String(error);
-}
-const place = document.createElement("pre");
-place.id = "result";
-place.textContent = btoa(unescape(encodeURIComponent(JSON.stringify(result))));
-document.body.append(place);
-"""
-"""The end of every script: what it found is left in the page, where --dump-dom shows it."""
-
 TRY = """
 const result = {};
-try {
+{
   const read = (cell) => cell.dataset.value ?? cell.textContent;
   const cells = (table, column) => [...table.tBodies[0].rows].map((row) => read(row.cells[column]));
   const table = document.querySelector("table.summary");
@@ -77,15 +68,116 @@ try {
   result.width = document.documentElement.scrollWidth - document.documentElement.clientWidth;
   const controls = [...document.querySelectorAll("button, select, input")];
   result.unreachable = controls.filter((one) => one.offsetParent && one.tabIndex < 0).length;
+}
 """
 
 
-def browse(page: Path, *options: str, width: int = 1280, height: int = 900) -> subprocess.CompletedProcess[str]:
-    assert CHROMIUM is not None
-    common = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr", "--v=0"]
-    place = f"--user-data-dir={page.parent / 'profile'}"
-    arguments = [CHROMIUM, *common, place, f"--window-size={width},{height}", *options, page.resolve().as_uri()]
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=True)
+class Browser:
+    """One chromium for all tests, as its start takes longer than a page: asked by its DevTools protocol.
+
+    Messages are JSON with a zero byte behind each, and go through two pipes, which it has as its streams 3 and 4.
+    """
+
+    def __init__(self, profile: Path) -> None:
+        assert CHROMIUM is not None
+        its_in, self.out = os.pipe()
+        self.into, its_out = os.pipe()
+        words = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]
+        words += ["--disable-background-networking", "--remote-debugging-pipe", f"--user-data-dir={profile}"]
+        quiet = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_WRONLY, 0) for stream in (1, 2)]
+        pipes = [(os.POSIX_SPAWN_DUP2, its_in, 3), (os.POSIX_SPAWN_DUP2, its_out, 4)]
+        self.process = os.posix_spawn(CHROMIUM, [CHROMIUM, *words], os.environ, file_actions=[*quiet, *pipes])
+        os.close(its_in)
+        os.close(its_out)
+        self.numbers, self.received, self.events = itertools.count(), b"", list[dict[str, Any]]()
+
+    def close(self) -> None:
+        self.ask("Browser.close")
+        os.close(self.out)
+        os.close(self.into)
+        os.waitpid(self.process, 0)
+
+    def ask(self, method: str, session: str | None = None, **parameters: Any) -> Any:
+        """The answer to one command; what else is told until then is kept in ``events``."""
+        number = next(self.numbers)
+        asked = {"id": number, "method": method, "params": parameters} | ({"sessionId": session} if session else {})
+        os.write(self.out, json.dumps(asked).encode() + b"\0")
+        while (message := self._next()).get("id") != number:
+            self.events.append(message)
+        assert "error" not in message, (method, message["error"])
+        return message["result"]
+
+    def wait_for(self, event: str, **known: str) -> None:
+        while not any(one["method"] == event and known.items() <= one["params"].items() for one in self.events):
+            self.events.append(self._next())
+
+    def _next(self) -> dict[str, Any]:
+        while b"\0" not in self.received:
+            ready, _, _ = select.select([self.into], [], [], 120)
+            data = os.read(self.into, 1 << 20) if ready else b""
+            assert data, "chromium is gone, or says nothing"
+            self.received += data
+        message, _, self.received = self.received.partition(b"\0")
+        return dict(json.loads(message))
+
+
+class Tab:
+    """A page as it is shown in a window of this size: loaded, with everything that its console has said."""
+
+    def __init__(self, browser: Browser, page: Path, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+        self.browser = browser
+        browser.events.clear()
+        self.target = browser.ask("Target.createTarget", url="about:blank")["targetId"]
+        self.session = browser.ask("Target.attachToTarget", targetId=self.target, flatten=True)["sessionId"]
+        for part in ("Page", "Runtime", "Log"):
+            self.ask(f"{part}.enable")
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.ask("Emulation.setEmulatedMedia", features=[scheme])
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.ask("Page.setLifecycleEventsEnabled", enabled=True)
+        loader = self.ask("Page.navigate", url=page.resolve().as_uri())["loaderId"]
+        browser.wait_for("Page.lifecycleEvent", name="load", loaderId=loader)
+
+    def ask(self, method: str, **parameters: Any) -> Any:
+        return self.browser.ask(method, self.session, **parameters)
+
+    def run(self, script: str) -> Any:
+        """What ``result`` is at the end of a script."""
+        told = self.ask("Runtime.evaluate", expression=f"(() => {{ {script}; return result; }})()", returnByValue=True)
+        assert "exceptionDetails" not in told, told
+        return told["result"]["value"]
+
+    def console(self) -> list[dict[str, Any]]:
+        kinds = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
+        self.run("const result = 0")  # what is told before an answer has come with it
+        return [message for message in self.browser.events if message["method"] in kinds]
+
+    def close(self) -> None:
+        self.browser.ask("Target.closeTarget", targetId=self.target)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    chromium = Browser(tmp_path_factory.mktemp("profile"))
+    yield chromium
+    chromium.close()
+
+
+Show = Callable[..., Tab]
+
+
+@pytest.fixture
+def show(browser: Browser) -> Iterator[Show]:
+    """Open a page; it is closed after the test."""
+    tabs: list[Tab] = []
+
+    def opened(page: Path, **window: Any) -> Tab:
+        tabs.append(Tab(browser, page, **window))
+        return tabs[-1]
+
+    yield opened
+    for tab in tabs:
+        tab.close()
 
 
 @pytest.fixture(scope="module")
@@ -93,24 +185,11 @@ def page(compared: Path) -> Path:
     return compared / "report.html"
 
 
-def with_script(page: Path, folder: Path, script: str) -> Path:
-    """A copy with one more script, which its policy is told of."""
-    text = page.read_text(encoding="utf-8")
-    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    text = text.replace("script-src '", f"script-src 'sha256-{allowed}' '", 1)
-    copy = folder / "copy.html"
-    copy.write_text(text.replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8")
-    return copy
-
-
 @pytest.mark.parametrize("width", [390, 1280])
-def test_it_works(page: Path, tmp_path: Path, width: int) -> None:
-    said = browse(with_script(page, tmp_path, TRY + TOLD), "--dump-dom", width=width)
-    coded = re.search(r'<pre id="result">([^<]*)</pre>', said.stdout)
-    assert coded is not None
-    found: dict[str, Any] = json.loads(base64.b64decode(coded.group(1)))
-    assert "error" not in found, found
-    assert "CONSOLE" not in said.stderr, said.stderr
+def test_it_works(page: Path, show: Show, width: int) -> None:
+    tab = show(page, width=width)
+    found: dict[str, Any] = tab.run(TRY)
+    assert tab.console() == []
     assert found["focused"]
     assert found["up"] == sorted(found["up"])
     assert len(set(found["up"])) == 3
@@ -130,26 +209,23 @@ def test_it_works(page: Path, tmp_path: Path, width: int) -> None:
     assert found["unreachable"] == 0, "every control can be reached by keyboard"
 
 
-def test_scripts_of_others_do_not_run(page: Path, tmp_path: Path) -> None:
+def test_scripts_of_others_do_not_run(page: Path, show: Show, tmp_path: Path) -> None:
     """The policy of the page refuses a script that is not its own, should one ever get in."""
     copy = tmp_path / "copy.html"
     text = page.read_text(encoding="utf-8")
     copy.write_text(text.replace("</body>", "<script>document.body.id = 'taken'</script></body>"), encoding="utf-8")
-    said = browse(copy, "--dump-dom")
-    assert "<body>" in said.stdout
-    assert "Content Security Policy" in said.stderr
+    tab = show(copy)
+    assert "<body>" in tab.run("const result = document.documentElement.outerHTML")
+    assert "Content Security Policy" in str(tab.console())
 
 
 @pytest.mark.parametrize(("width", "dark"), [(390, True), (1280, False)])
-def test_screenshots_show_something(page: Path, tmp_path: Path, width: int, dark: bool) -> None:
+def test_screenshots_show_something(page: Path, show: Show, width: int, dark: bool) -> None:
     height = 1600
-    copy = tmp_path / "page.html"
-    shutil.copy(page, copy)
-    shot = tmp_path / "shot.png"
-    scheme = [f"--blink-settings=preferredColorScheme={0 if dark else 1}"]
-    said = browse(copy, f"--screenshot={shot}", *scheme, width=width, height=height)
-    assert "CONSOLE" not in said.stderr
-    picture = Image.open(shot).convert("RGB")
+    tab = show(page, width=width, height=height, dark=dark)
+    shot = base64.b64decode(tab.ask("Page.captureScreenshot")["data"])
+    assert tab.console() == []
+    picture = Image.open(io.BytesIO(shot)).convert("RGB")
     pixels = np.asarray(picture)
     assert pixels.shape == (height, width, 3)
     back = pixels[-1, 1]
@@ -160,7 +236,7 @@ def test_screenshots_show_something(page: Path, tmp_path: Path, width: int, dark
 
 LOOK = """
 const result = { wide: [], small: [], cut: [], loose: [], filled: [], texts: 0, figures: 0 };
-try {
+{
   for (const details of document.querySelectorAll("details")) details.open = true;
   const scrolls = (one) => ["auto", "scroll"].includes(getComputedStyle(one).overflowX);
   const frame = (one) => { let at = one.parentElement; while (at && !scrolls(at)) at = at.parentElement; return at; };
@@ -218,26 +294,17 @@ try {
   }
   const opened = document.querySelector("#figures details.own summary");
   result.opened = opened ? opened.textContent.trim() : "";
+}
 """
-
-
-def looked_at(page: Path, folder: Path, width: int, dark: bool) -> dict[str, Any]:
-    scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
-    said = browse(with_script(page, folder, LOOK + TOLD), "--dump-dom", scheme, width=width)
-    coded = re.search(r'<pre id="result">([^<]*)</pre>', said.stdout)
-    assert coded is not None
-    found: dict[str, Any] = json.loads(base64.b64decode(coded.group(1)))
-    assert "error" not in found, found
-    return found
 
 
 @pytest.mark.parametrize("kind", ["compared", "curves"])
 @pytest.mark.parametrize(("width", "dark"), [(390, True), (1280, False)])
 def test_everything_fits_and_can_be_read(
-    kind: str, width: int, dark: bool, tmp_path: Path, request: pytest.FixtureRequest
+    kind: str, width: int, dark: bool, show: Show, request: pytest.FixtureRequest
 ) -> None:
     """Of classes and of real numbers: nothing beyond its frame, letters of 9 pixels at least, figures in the dark."""
-    found = looked_at(request.getfixturevalue(kind) / "report.html", tmp_path, width, dark)
+    found = show(request.getfixturevalue(kind) / "report.html", width=width, dark=dark).run(LOOK)
     assert found["figures"] > 10
     assert found["texts"] > 200
     assert found["wide"] == [], "beyond its frame"
@@ -253,13 +320,13 @@ def test_everything_fits_and_can_be_read(
     assert all((shade > 500) == dark for shade in found["inks"])
 
 
-def test_a_fault_would_be_found(page: Path, tmp_path: Path) -> None:
+def test_a_fault_would_be_found(page: Path, show: Show, tmp_path: Path) -> None:
     """The check itself: letters made smaller, an element made wider, a column let go."""
     text = page.read_text(encoding="utf-8")
     spoiled = tmp_path / "spoiled.html"
     faults = "figcaption { width: 500px } .paper svg { width: 70% } th { left: auto !important }"
     spoiled.write_text(text.replace("</style>", f"{faults}</style>"), encoding="utf-8")
-    found = looked_at(spoiled, tmp_path, 390, False)
+    found = show(spoiled, width=390).run(LOOK)
     assert found["wide"]
     assert found["small"]
     assert found["loose"]

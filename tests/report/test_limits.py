@@ -40,16 +40,17 @@ def test_twenty_runs(compared: Path, tmp_path: Path, parse: Any) -> None:
     assert found.words.count("m9-seed1") > 0
 
 
+@pytest.mark.usefixtures("sketched")
 def test_eight_methods(tmp_path: Path, parse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """From nothing to the page by one command, with every section and a card, a row and pictures of each method."""
-    # One picture of each row: drawing takes most of the time, and all of them are drawn in other tests.
+    # One picture of each row: all of them are drawn in other tests.
     monkeypatch.setattr("bayeswell.report.figures._ALL_OF", 0)
     monkeypatch.setattr("bayeswell.report.page.MOST", 8)
     monkeypatch.setattr("bayeswell.experiments.inspection.posterior.PASSES", 60)  # as in conftest.py
     methods = ["map", "bbb", "k-tied", "hwa", "swag", "sgld", "laplace", "deep-ensemble"]
     small = ["--model", "mlp", "--model-set", "hidden=[12]", "--epochs", "8", "--draws", "6"]
     out = tmp_path / "eight"
-    arguments = ["compare", "--methods", ",".join(methods), "--data", "digits", "--ood", "noise", "--batch-size", "300"]
+    arguments = ["compare", "--methods", ",".join(methods), "--data", "wine", "--ood", "noise", "--batch-size", "40"]
     assert main([*arguments, *small, "--quiet", "--out", str(out)]) == 0
     found = parse((out / "report.html").read_text(encoding="utf-8"))
     ids = {attributes.get("id") for _, attributes in found.tags}

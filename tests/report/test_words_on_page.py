@@ -21,6 +21,7 @@ def closing_of(folder: Path) -> str:
     return found.closing
 
 
+@pytest.mark.usefixtures("sketched")
 def test_page_and_terminal_say_it(
     compared: Path, tmp_path: Path, parse: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -51,20 +51,26 @@ class Linear:
         return found[:steps]
 
     def slope(self, weights: Tensor, batch: tuple[Tensor, Tensor]) -> tuple[float, Tensor]:
-        """The objective -log joint / N of a batch, and its gradient."""
+        """The objective -log joint / N of a batch and its gradient; rows of weights are summed over."""
         inputs, targets = batch
-        error = inputs @ weights - targets
+        error = weights @ inputs.T - targets
         scale, examples = self.temperature / len(self.targets), len(targets)
         total = 0.5 * error.square().sum() / NOISE**2 / examples + 0.5 * scale * weights.square().sum()
-        return float(total), inputs.T @ error / NOISE**2 / examples + scale * weights
+        return float(total), error @ inputs / NOISE**2 / examples + scale * weights
 
 
 class Chain:
-    """A sampler at work on it, as the training loop would drive it."""
+    """A sampler at work on it, as the training loop would drive it.
 
-    def __init__(self, part: Any, problem: Linear, batch_size: int, steps: int, seed: int = 1) -> None:
+    ``copies`` of the weights are chains side by side, which share nothing but the sampler and its rate.
+    """
+
+    def __init__(
+        self, part: Any, problem: Linear, batch_size: int, steps: int, seed: int = 1, copies: int | None = None
+    ) -> None:
         self.problem, self.batches = problem, problem.batches(batch_size, steps, seed)
-        self.weights = nn.Parameter(torch.zeros(problem.inputs.shape[1], dtype=torch.float64))
+        shape = (problem.inputs.shape[1],) if copies is None else (copies, problem.inputs.shape[1])
+        self.weights = nn.Parameter(torch.zeros(shape, dtype=torch.float64))
         made = part.tempered(problem.temperature).build(
             [self.weights], len(problem.targets), make_generator(seed), steps
         )
@@ -93,5 +99,5 @@ class Chain:
     def ratios(self) -> tuple[Tensor, Tensor]:
         """Errors of the mean in stds, and std ratios, of the draws kept."""
         mean, std = self.problem.posterior
-        draws = torch.stack(self.draws)
+        draws = torch.stack(self.draws).reshape(-1, len(mean))
         return (draws.mean(0) - mean) / std, draws.std(0) / std

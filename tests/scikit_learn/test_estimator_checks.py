@@ -17,15 +17,14 @@ from bayeswell.sklearn import BayesianClassifier, BayesianRegressor
 from bayeswell.sklearn.measure import Rows
 
 ESTIMATORS = [BayesianClassifier, BayesianRegressor]
-SMALL: dict[str, Any] = {"network": (8,), "epochs": 30, "batch_size": 1000, "draws": 10}
-"""For these some 65 fits of sets of at most 300 rows; what they must learn is easy."""
-METHODS: dict[str, dict[str, Any]] = {
-    "auto": {"lr": 0.1, "members": 2},
-    "bbb": {"lr": 0.1},
-    "k-tied": {"lr": 0.05},
-    "swag": {"lr": 0.1},
-    "laplace": {"lr": 0.1},
-}
+SMALL: dict[str, Any] = {"network": (8,), "epochs": 12, "batch_size": 75, "draws": 10}
+"""For some 100 fits of sets of 10 to 300 rows: one step an epoch for most, more where most is to be learned.
+
+Of the variance 0.72 and more are explained (0.5 are asked for), and of classes 0.92 and more are right (0.83).
+"""
+METHODS: dict[str, dict[str, Any]] = {"auto": {"members": 2}, "bbb": {}, "k-tied": {}, "swag": {}, "laplace": {}}
+SLOWER = [(BayesianRegressor, "bbb"), (BayesianRegressor, "k-tied")]
+"""Where draws of weights disturb the means most."""
 
 pytestmark = [
     # runs this short say that they are; chains that they cannot be judged
@@ -33,6 +32,14 @@ pytestmark = [
     # sklearn's check of read-only input and others warn by themselves of what they feed
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
+
+
+@pytest.fixture
+def brief_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a fit says of itself is not asked here, and would take as long as these fits: the same from fewer draws."""
+    monkeypatch.setattr("bayeswell.training.verdicts.elbo._KL_DRAWS", 2)
+    monkeypatch.setattr("bayeswell.training.verdicts.curvature._PROBES", 1)
+    monkeypatch.setattr("bayeswell.training.verdicts.conclude.DRAWS", 2)
 
 
 def require_whole(estimator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,10 +50,12 @@ def require_whole(estimator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not_passed == {}
 
 
+@pytest.mark.usefixtures("brief_verdicts")
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_every_check_passes(kind: Any, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    require_whole(kind(method, **SMALL, settings=METHODS[method]), monkeypatch)
+    settings = {"lr": 0.05 if (kind, method) in SLOWER else 0.1, **METHODS[method]}
+    require_whole(kind(method, **SMALL, settings=settings), monkeypatch)
 
 
 @pytest.mark.slow

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments.read_once import bundled_data_are_read_once  # noqa: F401 -- a fixture for all tests below
+
 STUDY = """
 title = "Cold and warm"
 paper = "A paper, 2020"

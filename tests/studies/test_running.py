@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from bayeswell.errors import SettingError
 from bayeswell.studies import Findings, find_studies, read_results, read_study, run_study, write_pages
 from bayeswell.studies.pictures import draw
 from bayeswell.studies.results import append_line, line_of
+from quick_python import QUICK_PYTHON
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.errors.BayeswellWarning")
 
@@ -80,16 +80,20 @@ def test_the_workers_of_a_joblib_backend_give_the_same_lines(study_file: Path, t
 
 
 def test_a_kill_costs_no_run_that_had_ended(study_file: Path, tmp_path: Path) -> None:
-    study_file.write_text(study_file.read_text().replace("epochs = 1", "epochs = 60").replace("seeds = 2", "seeds = 1"))
+    study_file.write_text(study_file.read_text().replace("epochs = 1", "epochs = 20").replace("seeds = 2", "seeds = 1"))
     out, results = tmp_path / "runs", study_file.parent / "results" / "temperatures.jsonl"
-    command = [sys.executable, "-m", "bayeswell", "study", str(study_file), "--out", str(out), "--threads", "1"]
+    words = ["study", str(study_file), "--out", str(out), "--threads", "1"]
+    number = tmp_path / "number"  # of the program itself, which is another process than the one that asks for it
+    code = f"import os, pathlib; pathlib.Path({str(number)!r}).write_text(str(os.getpid()))\n"
+    code += f"from bayeswell.cli import main; main({words!r})"
+    command = [QUICK_PYTHON, "-c", code]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ))
     deadline = time.monotonic() + 300
     while not (results.exists() and list(out.glob("temperatures/cpu/warm-*"))) and child.poll() is None:
         assert time.monotonic() < deadline
-        time.sleep(0.02)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
+        time.sleep(0.005)
+    os.kill(int(number.read_text()), signal.SIGKILL)
+    assert child.wait() == -signal.SIGKILL
     before = results.read_text()
     # What a kill in the middle of a line leaves.
     results.write_text(before + before[: len(before) // 3])

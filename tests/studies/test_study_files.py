@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -11,23 +12,26 @@ from bayeswell.studies.validation import validate_study
 
 FILES = sorted((Path(__file__).parents[2] / "studies").glob("*/*.toml"))
 
+read_once = functools.cache(read_study)
+
 
 @pytest.fixture(scope="module", params=FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def study(request: pytest.FixtureRequest) -> Study:
-    return read_study(request.param)
+    return read_once(request.param)
 
 
 def test_every_claim_and_every_printed_number_is_about_a_cell_of_the_scale(study: Study) -> None:
     name = "cpu" if "cpu" in study.scales else "paper"
     points = {(cell.label, *map(str, cell.at.items())) for cell in study.scale(name).cells}
     labels = {cell.label for cell in study.scale(name).cells}
+    findings = functools.cache(lambda scale: Findings(study, study.scale(scale), []))
     for one in study.printed:
         assert (one.cell, *map(str, one.at.items())) in points or (not one.at and one.cell in labels)
         assert set(one.values) <= {*study.scores, "milliseconds_per_step"}
     for claim in study.claims:
         s = claim.settings
         own = name if name in s.get("scales", [name]) else s["scales"][0]
-        found = Findings(study, study.scale(own), [])
+        found = findings(own)
         keys = [("at", "better", "value", "ratio"), ("than_at", "than", "to")]
         for at, *rules in keys:
             for rule in rules:
@@ -45,7 +49,7 @@ def test_names_are_unique_and_folders_too(study: Study) -> None:
 
 
 def test_each_paper_has_a_smoke_scale() -> None:
-    papers = {study.path.parent.name for study in map(read_study, FILES) if "smoke" in study.scales}
+    papers = {study.path.parent.name for study in map(read_once, FILES) if "smoke" in study.scales}
     assert papers == {"flat_seeking", "hwa", "k_tied", "thesis", "variational_laplace"}
 
 

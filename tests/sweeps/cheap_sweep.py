@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from pathlib import Path
 
 from bayeswell.sweeps import join_sweep, run_sweep
 from sweeps.sleeper import SPACE, Sleeper
@@ -20,7 +22,10 @@ def main() -> None:
     parser.add_argument("--join", action="store_true")
     parser.add_argument("--storage")
     parser.add_argument("--name")
+    parser.add_argument("--number", type=Path, help="where it writes that of its process, by which to kill it")
     given = parser.parse_args()
+    if given.number:
+        given.number.write_text(str(os.getpid()))
     function = Sleeper(given.log, given.seconds, given.together)
     database = {"storage": given.storage, "name": given.name}
     if given.join:

@@ -140,9 +140,13 @@ def test_the_command_keeps_and_shows_them(done: Path, capsys: pytest.CaptureFixt
     assert f"median {bands['median'][-1]:.4g}, quartiles {bands['lower'][-1]:.4g} and failed" in shown
 
 
-def test_the_page_of_a_sweep_shows_the_band(done: Path, tmp_path: Path) -> None:
-    from bayeswell.report import write_report
+def test_the_page_of_a_sweep_shows_the_band(done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bayeswell.report import figures, write_report
+    from bayeswell.report import page as pages
 
+    # Pictures of single trials, and where labels stand, take most of the time and are nothing to this test.
+    monkeypatch.setattr(pages, "MOST", 1)
+    monkeypatch.setattr(figures, "_laid_out", lambda figure: figure.set_layout_engine("none") or figure)
     page = write_report([done], tmp_path / "page.html").read_text()
     assert "validation.nll over 4 trials, of which 1 failed" in page
     record = json.loads((done / "result.json").read_text())

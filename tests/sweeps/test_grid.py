@@ -64,6 +64,7 @@ def test_once_each_after_a_stop_and_in_another_database(tmp_path: Path, storage:
     assert seen == [0, 1, 2, 2, 3, 4, 5, 5, 6, 7, 8, 9, 10, 11]
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_once_each_with_workers_of_which_some_are_killed(tmp_path: Path) -> None:
     folder, log, killed = tmp_path / "s", tmp_path / "calls", set[int]()
     done = threading.Event()
@@ -81,7 +82,7 @@ def test_once_each_with_workers_of_which_some_are_killed(tmp_path: Path) -> None
     killer = threading.Thread(target=kill_two)
     killer.start()
     try:
-        result = run_sweep(Sleeper(str(log), 0.15), SPACE, folder, sampler="grid", workers=3)
+        result = run_sweep(Sleeper(str(log), 0.1), SPACE, folder, sampler="grid", workers=3)
     finally:
         done.set()
         killer.join()

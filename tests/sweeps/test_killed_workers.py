@@ -20,8 +20,10 @@ import pytest
 from bayeswell.sweeps import SweepError, SweepResult, parse_space, run_sweep, sweep_result
 from bayeswell.sweeps.definition import Definition, establish
 from bayeswell.sweeps.ledger import Ledger
+from quick_python import QUICK_PYTHON
 from sweeps.sleeper import SPACE, Deadly, Sleeper, calls, value_of
 
+pytestmark = pytest.mark.usefixtures("quick_workers")
 TESTS = Path(__file__).parents[1]
 PATIENCE = 180.0
 
@@ -73,7 +75,7 @@ def require_each_once(result: SweepResult, wanted: list[dict[str, Any]], log: Pa
 
 def program(folder: Path, log: Path, *options: str) -> subprocess.Popen[bytes]:
     path = os.pathsep.join([str(TESTS.parent / "src"), str(TESTS)])
-    command = [sys.executable, "-m", "sweeps.cheap_sweep", str(folder), str(log), *options]
+    command = [QUICK_PYTHON, "-m", "sweeps.cheap_sweep", str(folder), str(log), *options]
     return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, start_new_session=True)
 
 
@@ -90,7 +92,7 @@ def test_a_killed_workers_trial_is_taken_over(tmp_path: Path) -> None:
     killer.start()
     ended: list[int] = []
     result = run_sweep(
-        Sleeper(str(log), 0.15), SPACE, folder,
+        Sleeper(str(log), 0.1), SPACE, folder,
         trials=9, workers=3, sampler="random", seed=3, watch=lambda now: ended.append(now.count("complete")),
     )  # fmt: skip
     killer.join()
@@ -103,17 +105,18 @@ def test_a_killed_workers_trial_is_taken_over(tmp_path: Path) -> None:
 
 
 def test_the_command_itself_is_killed_and_run_again(tmp_path: Path) -> None:
-    folder, log = tmp_path / "s", tmp_path / "calls"
-    main = program(folder, log, "--trials", "8", "--workers", "2", "--seconds", "0.4")
+    folder, log, number = tmp_path / "s", tmp_path / "calls", tmp_path / "number"
+    options = ("--trials", "6", "--workers", "2", "--seconds", "0.4")
+    main = program(folder, log, *options, "--number", str(number))
     until(lambda: len(calls(log)) >= 5 and len(busy(log)) == 2)
-    main.kill()
-    main.wait()
+    os.kill(int(number.read_text()), signal.SIGKILL)  # the program itself, not the one that asked for it
+    assert main.wait(PATIENCE) == -signal.SIGKILL
     until(lambda: not busy(log))  # workers end with the command that started them
     cut = [trial.number for trial in sweep_result(folder).trials if trial.state == "running"]
     assert len(cut) == 2
-    result = run_sweep(Sleeper(str(log), 0.01), SPACE, folder, trials=8, workers=1, sampler="random", seed=3)
+    result = run_sweep(Sleeper(str(log), 0.01), SPACE, folder, trials=6, workers=1, sampler="random", seed=3)
     stopped = {int(call["pid"]) for call in calls(log)} - {os.getpid()}
-    require_each_once(result, expected_settings(tmp_path / "undisturbed", 8), log, stopped)
+    require_each_once(result, expected_settings(tmp_path / "undisturbed", 6), log, stopped)
 
 
 def test_workers_that_die_before_they_begin_end_the_sweep_in_one_line(tmp_path: Path) -> None:

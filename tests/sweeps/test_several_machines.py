@@ -48,6 +48,7 @@ def begun(folder: Path, server: Cluster, name: str, **changes: Any) -> Ledger:
     return Ledger(read_definition(folder), folder)
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_eight_workers_of_two_machines_of_which_three_are_killed(server: Cluster, tmp_path: Path) -> None:
     log, killed = tmp_path / "calls", set[int]()
 
@@ -185,7 +186,10 @@ def test_a_trial_whose_worker_is_only_cut_off_is_not_taken_in_the_same_folder(
     """A second worker of the folder is idle: it finds the lease free and the run's own lock held."""
     monkeypatch.setattr("bayeswell.training.run_folder.LOCK_SECONDS", 0.1)
     one = begun(tmp_path / "s", server, f"alive{attempts}", trials=1, attempts=attempts)
+    monkeypatch.setattr("bayeswell.sweeps.worker.POLL_SECONDS", 0.02)
     two = Ledger(one.definition, one.folder)
+    looks, claim = list[object](), two.claim
+    monkeypatch.setattr(two, "claim", lambda: looks.append(claim()) or looks[-1])
     begins, ends = threading.Event(), threading.Event()
 
     def trains(settings: Any, folder: Path) -> float:
@@ -201,7 +205,7 @@ def test_a_trial_whose_worker_is_only_cut_off_is_not_taken_in_the_same_folder(
         assert begins.wait(PATIENCE)
         cut_off(one)
         second = both.submit(work, two, trains)
-        time.sleep(1.0)
+        until(lambda: len(looks) >= 4 or second.done())
         ends.set()
         first.result(PATIENCE)
         second.result(PATIENCE)
@@ -209,8 +213,9 @@ def test_a_trial_whose_worker_is_only_cut_off_is_not_taken_in_the_same_folder(
     assert (trial.state, trial.value, trial.attempts, trial.message) == ("complete", 2.5, 1, None)
 
 
-def test_a_run_that_another_works_on_costs_no_attempt(tmp_path: Path) -> None:
+def test_a_run_that_another_works_on_costs_no_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was free when it was taken, and locked a moment later."""
+    monkeypatch.setattr("bayeswell.sweeps.worker.POLL_SECONDS", 0.02)
     met: list[Path] = []
 
     def trains(settings: Any, folder: Path) -> float:

@@ -362,12 +362,12 @@ def test_a_database_that_another_program_locks_is_waited_for(copy: Path) -> None
     folder, definition = copy, read_definition(copy)
     with contextlib.closing(sqlite3.connect(folder / "study.sqlite3", check_same_thread=False)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(FileError, match=r"another program has kept .* locked for 0.4 s"):
-            Ledger(definition, folder, busy_seconds=0.4)
+        with pytest.raises(FileError, match=r"another program has kept .* locked for 0.1 s"):
+            Ledger(definition, folder, busy_seconds=0.1)
         began = time.monotonic()
-        threading.Timer(0.5, other.rollback).start()
+        threading.Timer(0.2, other.rollback).start()
         assert Ledger(definition, folder, busy_seconds=20).result().finished
-        assert 0.4 < time.monotonic() - began < 10
+        assert 0.15 < time.monotonic() - began < 10
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

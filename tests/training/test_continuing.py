@@ -92,9 +92,9 @@ def test_sequential_bayes_is_the_posterior_of_all_data_at_once() -> None:
     """A full Gaussian holds the posterior of linear regression exactly, and its path derivative ends without noise."""
     x, y = regression(60, 3, seed=5)
     model = nn.Linear(3, 1, bias=False).double()
-    how = {**TIGHT, "posterior": "full", "divergence": "path_derivative", "rate": "cosine", "lr": 0.03}
-    first = bw.fit(model, (x[:25], y[:25]), "bbb", epochs=800, **how)
-    again = bw.fit(first, (x[25:], y[25:]), epochs=800, prior="posterior", batch_size=1000)
+    how = {**TIGHT, "posterior": "full", "divergence": "path_derivative", "rate": "cosine"}
+    first = bw.fit(model, (x[:25], y[:25]), "bbb", epochs=320, lr=0.1, std_multiplier=1.0, **how)
+    again = bw.fit(first, (x[25:], y[25:]), epochs=320, prior="posterior", batch_size=1000)
     mean, covariance = closed_form(x, y)
     np.testing.assert_allclose(again.model.posterior.mean_vector().detach(), mean, atol=2e-4)
     np.testing.assert_allclose(again.model.posterior.std_vector().detach(), np.sqrt(np.diag(covariance)), rtol=2e-3)

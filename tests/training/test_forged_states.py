@@ -48,7 +48,9 @@ class Stop(bw.Callback):
 
 def fit(settings: Mapping[str, Any], folder: Path, *, resume: bool, callbacks: tuple[bw.Callback, ...] = ()) -> Any:
     torch.manual_seed(3)
-    net = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
+    # Buffers, and one parameter that no posterior holds: every kind of tensor, and no more of each than it takes.
+    norms = nn.BatchNorm1d(5, affine=False), nn.LayerNorm(5, bias=False)
+    net = nn.Sequential(nn.Linear(4, 5), *norms, nn.ReLU(), nn.Linear(5, 3))
     given = {"epochs": 4, "batch_size": 20, **settings}
     place = bw.RunFolder(folder, resume=resume, checkpoint_steps=1)
     with warnings.catch_warnings():

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from bayeswell.training import RunFolder
 from bayeswell.training.helpers import _shares
 from bayeswell.training.member_runs import fit_member
 from folder_holders import kill_the_holder_of
+from quick_python import QUICK_PYTHON
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.BayeswellWarning")  # of runs that are too short
 
@@ -71,12 +73,38 @@ def test_distributions_with_early_stopping_and_without_a_folder() -> None:
     require_same(bw.fit(**given, method="bbb", **more), bw.fit(**given, method="bbb", **more, workers=2))
 
 
+@dataclass(frozen=True)
+class WaitsElsewhere:
+    """Changes nothing; in another process than this one it waits, once it has a checkpoint, to be killed at work."""
+
+    folder: Path
+    home: int
+
+    def __call__(self, inputs: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        if os.getpid() != self.home and list(self.folder.glob("checkpoints/member-*")) and not self.note.exists():
+            self.note.touch()
+            time.sleep(60)
+        return inputs
+
+    @property
+    def note(self) -> Path:
+        """There when it waits."""
+        return self.folder.parents[2] / "waits"
+
+    def kill(self) -> int:
+        deadline = time.monotonic() + 120
+        while not self.note.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return kill_the_holder_of(self.folder)
+
+
 def test_a_killed_helper_costs_nothing_but_time(tmp_path: Path) -> None:
-    # Long enough for the helper to be found at work.
-    settings: dict[str, Any] = {**problem(), "method": "deep-ensemble", "members": 2, "epochs": 400}
-    folder = RunFolder(tmp_path / "run", checkpoint_steps=100)
+    augment = WaitsElsewhere(tmp_path / "run" / "members" / "1", os.getpid())
+    settings: dict[str, Any] = {**problem(), "method": "deep-ensemble", "members": 2, "augment": augment}
+    folder = RunFolder(tmp_path / "run", checkpoint_steps=3)
     killed: list[int] = []
-    killer = threading.Thread(target=lambda: killed.append(kill_the_holder_of(tmp_path / "run" / "members" / "1")))
+    killer = threading.Thread(target=lambda: killed.append(augment.kill()))
     killer.start()
     disturbed = bw.fit(**settings, folder=folder, workers=2)
     killer.join()
@@ -154,10 +182,10 @@ def test_a_program_that_no_other_process_can_import_trains_its_members_itself(
 ) -> None:
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
-    first = str(script) if way == "unguarded" else "-"
+    first = [QUICK_PYTHON, str(script)] if way == "unguarded" else [sys.executable, "-W", "ignore", "-"]
     given = None if way == "unguarded" else PROGRAM
     ran = subprocess.run(
-        [sys.executable, "-W", "ignore", first, str(tmp_path / "run")],
+        [*first, str(tmp_path / "run")],
         input=given, capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr

@@ -36,7 +36,7 @@ def data() -> tuple[torch.Tensor, torch.Tensor]:
 def fitted(method: str) -> bw.FitResult:
     torch.manual_seed(3)
     net = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 2))
-    return bw.fit(net, data(), method, "categorical", epochs=12, batch_size=16, accumulate=2, seed=4, progress=False)
+    return bw.fit(net, data(), method, "categorical", epochs=8, batch_size=30, accumulate=2, seed=4, progress=False)
 
 
 def test_a_fit_on_one_device_imports_neither_fabric_nor_scikit_learn() -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,17 @@ from bayeswell.training.engine import Engine
 SCRIPT = Path(__file__).parent / "rank_script.py"
 
 
-def start(folder: Path, method: str = "map", ranks: int = 1, **settings: Any) -> subprocess.Popen[str]:
-    arguments = json.dumps({"folder": str(folder), "method": method, "ranks": ranks, **settings})
+def start(*runs: dict[str, Any]) -> subprocess.Popen[str]:
+    """A program that has these runs, one after the other."""
     clean = {k: v for k, v in os.environ.items() if k not in ("LOCAL_RANK", "WORLD_SIZE", "NODE_RANK", "MASTER_PORT")}
     source = str(Path(bw.__file__).parents[1])
     environment = {**clean, "OMP_NUM_THREADS": "1", "PYTHONPATH": source}
-    command = [sys.executable, str(SCRIPT), arguments]
+    command = [sys.executable, str(SCRIPT), json.dumps(runs)]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+
+
+def a_run(folder: Path, method: str = "map", ranks: int = 2, **settings: Any) -> dict[str, Any]:
+    return {"folder": str(folder), "method": method, "ranks": ranks, **settings}
 
 
 def finish(process: subprocess.Popen[str], seconds: float = 120) -> tuple[int, str]:
@@ -45,53 +50,81 @@ def metrics(folder: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_two_ranks_do_what_one_does(tmp_path: Path) -> None:
+def pid_in(note: Path, process: subprocess.Popen[str]) -> int:
+    """The number of the process that has left a note and waits, of those of this program."""
+    while not note.exists() or not note.read_text():
+        time.sleep(0.02)
+        assert process.poll() is None
+    return int(note.read_text())
+
+
+@dataclass
+class Ended:
+    """How a program ended: its exit status, what it said, and the seconds from the kill of a rank, if any, to it."""
+
+    code: int
+    said: str
+    seconds: float = 0.0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ranks")
+
+
+@pytest.fixture(scope="module")
+def programs(folder: Path) -> dict[str, Ended]:
+    """Two programs of two ranks at the same time, as a start takes seconds: one of them loses its second rank.
+
+    The other has all the runs that come to their end, the last of them the one that the first program has left.
+    """
+    killed = start(a_run(folder / "run", "bbb", pause_rank=1))
+    whole = start(
+        a_run(folder / "one", ranks=1),
+        a_run(folder / "two"),
+        a_run(folder / "cut", accumulate=3),
+        a_run(folder / "normalised", normalised=True),
+        a_run(folder / "whole", "bbb"),
+        a_run(folder / "run", "bbb", after=str(folder / "left")),
+    )
+    try:
+        os.kill(pid_in(folder / "run.rank1", killed), signal.SIGKILL)
+        killed_at = time.monotonic()
+        # The first rank is waiting for the other's gradient.
+        code, said = finish(killed, 60)
+        ended = Ended(code, said, time.monotonic() - killed_at)
+    finally:
+        (folder / "left").touch()
+    return {"killed": ended, "whole": Ended(*finish(whole))}
+
+
+def test_two_ranks_do_what_one_does(folder: Path, programs: dict[str, Ended]) -> None:
     """53 examples in batches of 9: ragged and uneven. SGD on MAP has no noise, so only rounding may differ."""
-    settings = [("one", 1, 1), ("two", 2, 1), ("cut", 2, 3)]
-    processes = [start(tmp_path / name, ranks=ranks, accumulate=pieces) for name, ranks, pieces in settings]
-    for process in processes:
-        code, said = finish(process)
-        assert code == 0, said
-    expected = weights(tmp_path / "one")
+    assert programs["whole"].code == 0, programs["whole"].said
+    expected = weights(folder / "one")
     for name in ("two", "cut"):
-        torch.testing.assert_close(weights(tmp_path / name), expected, atol=1e-6, rtol=1e-5)
-        assert torch.equal(weights(tmp_path / name, 0), weights(tmp_path / name, 1))
-        for mine, theirs in zip(metrics(tmp_path / name), metrics(tmp_path / "one"), strict=True):
+        torch.testing.assert_close(weights(folder / name), expected, atol=1e-6, rtol=1e-5)
+        assert torch.equal(weights(folder / name, 0), weights(folder / name, 1))
+        for mine, theirs in zip(metrics(folder / name), metrics(folder / "one"), strict=True):
             for key in ("total", "nll", "kl", "accuracy"):
                 assert mine[key] == pytest.approx(theirs[key], rel=1e-5), key
 
 
-def test_a_rank_that_dies_ends_the_others_and_the_run_goes_on(tmp_path: Path) -> None:
-    whole = start(tmp_path / "whole", "bbb", 2)
-    process = start(tmp_path / "run", "bbb", 2, pause=True)
-    note = tmp_path / "run.rank1"
-    while not note.exists() or not note.read_text():
-        time.sleep(0.1)
-        assert process.poll() is None
-    killed_at = time.monotonic()
-    os.kill(int(note.read_text()), signal.SIGKILL)
-    # The first rank is waiting for the other's gradient.
-    code, said = finish(process, 60)
-    assert code == 1
-    assert "rank 0 has lost another rank" in said
-    assert time.monotonic() - killed_at < 60
-    assert finish(whole)[0] == 0
-    code, said = finish(start(tmp_path / "run", "bbb", 2))
-    assert code == 0, said
-    assert torch.equal(weights(tmp_path / "run"), weights(tmp_path / "whole"))
-    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == (tmp_path / "whole" / "metrics.jsonl").read_bytes()
+def test_a_rank_that_dies_ends_the_others_and_the_run_goes_on(folder: Path, programs: dict[str, Ended]) -> None:
+    assert programs["killed"].code == 1
+    assert "rank 0 has lost another rank" in programs["killed"].said
+    assert programs["killed"].seconds < 60
+    assert programs["whole"].code == 0, programs["whole"].said
+    assert torch.equal(weights(folder / "run"), weights(folder / "whole"))
+    assert (folder / "run" / "metrics.jsonl").read_bytes() == (folder / "whole" / "metrics.jsonl").read_bytes()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stopped", [1, 0])
 def test_a_rank_that_is_stopped_is_named_and_the_others_end(stopped: int, tmp_path: Path) -> None:
     """Stopped, not dead: nothing breaks, so the other ranks wait; for no longer than they were told to."""
-    process = start(tmp_path / "run", "bbb", 2, pause=True, pause_rank=stopped, timeout=10.0)
-    note = tmp_path / f"run.rank{stopped}"
-    while not note.exists() or not note.read_text():
-        time.sleep(0.1)
-        assert process.poll() is None
-    silent = int(note.read_text())
+    process = start(a_run(tmp_path / "run", "bbb", pause_rank=stopped, timeout=10.0))
+    silent = pid_in(tmp_path / f"run.rank{stopped}", process)
     try:
         os.kill(silent, signal.SIGSTOP)
         began = time.monotonic()
@@ -118,13 +151,11 @@ def read_until(process: subprocess.Popen[str], words: str) -> str:
     return said
 
 
-def test_ranks_with_statistics_of_their_own_stop_together(tmp_path: Path) -> None:
+def test_ranks_with_statistics_of_their_own_stop_together(folder: Path, programs: dict[str, Ended]) -> None:
     """BatchNorm differs between ranks, so does what each would measure: the first rank's numbers count."""
-    process = start(tmp_path / "run", "map", 2, normalised=True)
-    code, said = finish(process, 60)
-    assert code == 0, said
-    assert torch.equal(weights(tmp_path / "run", 0), weights(tmp_path / "run", 1))
-    assert 1 < len(metrics(tmp_path / "run")) < 60
+    assert programs["whole"].code == 0, programs["whole"].said
+    assert torch.equal(weights(folder / "normalised", 0), weights(folder / "normalised", 1))
+    assert 1 < len(metrics(folder / "normalised")) < 60
 
 
 class Pretend(Engine):

@@ -20,7 +20,7 @@ from torch import nn
 import bayeswell as bw
 from bayeswell.errors import DivergenceError, FileError
 from bayeswell.training import checkpoints as checkpoints_module
-from survival import METHODS, kill_at_random, outcome, silent_damages, train, whole_run
+from survival import METHODS, digits, kill_at_random, outcome, silent_damages
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and fork are those of POSIX")
 
@@ -32,16 +32,29 @@ def _quiet() -> None:
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 
 
+def train(folder: Path, method: str = "bbb") -> None:
+    """16 steps on digits with dropout and shuffling, a checkpoint after every second one; gone on with if cut off."""
+    inputs, targets = digits()
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 24), nn.ReLU(), nn.Dropout(0.1), nn.Linear(24, 10))
+    where = bw.RunFolder(folder, resume=True, checkpoint_steps=2)
+    shown = (inputs[:300], targets[:300])
+    result = bw.fit(net, shown, method, epochs=8, batch_size=150, folder=where, progress=False)
+    result.save(folder / "model")
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_runs_killed_at_random_moments_end_alike(method: str, tmp_path: Path) -> None:
     """Two kills here; `python tools/survive.py kills --count 50` does as many as you like."""
-    expected, seconds = whole_run(tmp_path / "whole", method)
-    kill_at_random(tmp_path / "killed", method, 2, 0.6 * seconds, random.Random(sum(map(ord, method))))
-    assert outcome(tmp_path / "killed") == expected
+    began = time.monotonic()
+    kill_at_random(tmp_path / "whole", method, 0, 0.0, random.Random(0), train)
+    seconds = 0.6 * (time.monotonic() - began)
+    kill_at_random(tmp_path / "killed", method, 2, seconds, random.Random(sum(map(ord, method))), train)
+    assert outcome(tmp_path / "killed") == outcome(tmp_path / "whole")
 
 
 def test_no_damage_to_a_checkpoint_passes(tmp_path: Path) -> None:
-    train(tmp_path / "run", "bbb")
+    train(tmp_path / "run")
     rng = random.Random(4)
     assert silent_damages(tmp_path / "run", 40, "flip", rng) == 0
     assert silent_damages(tmp_path / "run", 40, "cut", rng) == 0
@@ -49,43 +62,31 @@ def test_no_damage_to_a_checkpoint_passes(tmp_path: Path) -> None:
 
 def test_a_damaged_newest_checkpoint_costs_only_time(tmp_path: Path) -> None:
     """The run goes on from the one before, says so, and ends as it would have."""
-    train(tmp_path / "whole", "bbb")
-    train(tmp_path / "run", "bbb")
+    train(tmp_path / "run")
+    expected = outcome(tmp_path / "run")
     newest = bw.RunFolder(tmp_path / "run").checkpoints.paths()[-1]
     data = bytearray((newest / "tensors.safetensors").read_bytes())
     data[len(data) // 2] ^= 1
     (newest / "tensors.safetensors").write_bytes(bytes(data))
     with pytest.warns(bw.BayeswellWarning, match="altered.*older checkpoint is used"):
-        _fit_again(tmp_path / "run")
-    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+        train(tmp_path / "run")
+    assert outcome(tmp_path / "run") == expected
     for path in bw.RunFolder(tmp_path / "run").checkpoints.paths():
         (path / "manifest.json").unlink()
     for _ in range(2):  # asked again, it does not begin anew instead
         with pytest.raises(FileError, match="no checkpoint in"):
-            _fit_again(tmp_path / "run")
-
-
-def _fit_again(folder: Path) -> None:
-    from bayeswell.datasets import digits
-
-    split = digits()
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 24), nn.ReLU(), nn.Dropout(0.1), nn.Linear(24, 10))
-    where = bw.RunFolder(folder, resume=True, checkpoint_steps=2)
-    shown = (split.train_inputs, split.train_targets)
-    result = bw.fit(net, shown, "bbb", epochs=8, batch_size=200, folder=where, progress=False)
-    result.save(folder / "model")
+            train(tmp_path / "run")
 
 
 def test_leftovers_of_a_crash_are_ignored(tmp_path: Path) -> None:
-    train(tmp_path / "run", "bbb")
+    train(tmp_path / "run")
     expected = outcome(tmp_path / "run")
     kept = tmp_path / "run" / "checkpoints"
     (kept / ".member-0000-step-000000099.bayeswell-tmp-0123456789abcdef").mkdir()
     (kept / "member-0000-step-000000098").mkdir()  # a half folder: no file in it
     (kept / "notes.txt").write_text("mine")
     with pytest.warns(bw.BayeswellWarning, match="older checkpoint is used"):
-        _fit_again(tmp_path / "run")
+        train(tmp_path / "run")
     assert outcome(tmp_path / "run") == expected
 
 

@@ -55,15 +55,15 @@ def test_output_moments_against_weight_sampling(name: str) -> None:
     weight_mean, weight_std, bias_mean, bias_std = parts
     generator = torch.Generator().manual_seed(15)
 
-    def draw(mean: torch.Tensor | None, std: torch.Tensor | None, factor: float) -> list[torch.Tensor | None]:
-        if mean is None or std is None:
-            return [None] * 20_000
+    def draw(mean: torch.Tensor, std: torch.Tensor, factor: float) -> torch.Tensor:
         noise = torch.randn((20_000, *mean.shape), generator=generator, dtype=torch.float64)
-        return list(mean + factor * std * noise)
+        return mean + factor * std * noise
 
     def outputs(factor: float) -> torch.Tensor:
-        draws = zip(draw(weight_mean, weight_std, factor), draw(bias_mean, bias_std, factor), strict=True)
-        return torch.stack([op(x, weight, bias) for weight, bias in draws if weight is not None])
+        weights = draw(weight_mean, weight_std, factor)
+        if bias_mean is None:
+            return torch.vmap(lambda weight: op(x, weight, None))(weights)
+        return torch.vmap(lambda weight, bias: op(x, weight, bias))(weights, draw(bias_mean, bias_std, factor))
 
     samples = outputs(1.0)
     assert_mean_close(samples, truth.mean)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from quick_python import QUICK_PYTHON
 
 PROGRAM = """
 import warnings
@@ -33,7 +34,7 @@ def test_it_is_told_in_one_line(call: str, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(PROGRAM.replace("{call}", call))
     ran = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=240, cwd=tmp_path
+        [QUICK_PYTHON, str(script)], capture_output=True, text=True, check=False, timeout=240, cwd=tmp_path
     )
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr == ""

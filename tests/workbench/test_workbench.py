@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import bayeswell as bw
 from bayeswell.experiments import Experiment, load_problem, run
 from bayeswell.experiments.own_data import own_data
+from bayeswell.report import figures, page
 from bayeswell.workbench.problem import problem_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.BayeswellWarning")  # the runs are too short
@@ -101,10 +102,12 @@ def test_again_nothing_is_trained_and_other_data_are_refused(compared: Any) -> N
                    model_settings={"in_features": 3, "out_features": 2})  # fmt: skip
 
 
-def test_the_page_and_the_csv(compared: Any, tmp_path: Path) -> None:
+def test_the_page_and_the_csv(compared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Every picture is drawn, of data of one's own; as a text, which takes longest, it is like that of any other data.
+    monkeypatch.setattr(figures, "_laid_out", lambda figure: figure)
+    monkeypatch.setattr(figures, "figure_to_svg", lambda figure, **named: "<svg></svg>")
     missing: list[str] = []
-    page = compared.report(tmp_path / "page.html", told=missing.append, bins=7)
-    text = page.read_text()
+    text = compared.report(tmp_path / "page.html", told=missing.append, bins=7).read_text()
     assert "own data" in text
     assert "bbb" in text
     assert not missing
@@ -119,7 +122,11 @@ def test_the_page_and_the_csv(compared: Any, tmp_path: Path) -> None:
     assert [float(row["nll"]) for row in rows] == [row["nll"] for row in compared.table]
 
 
-def test_one_seed_is_compared_example_by_example_after_the_report(tmp_path: Path) -> None:
+def test_one_seed_is_compared_example_by_example_after_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What is compared is what the report measures; the test above sees it draw.
+    monkeypatch.setattr(page, "pictures_of", lambda *given: figures.Pictures([], {}, []))
     found = bw.compare(Own, examples(), ["map", "swag"], seeds=[4], folder=tmp_path / "one", **{**QUICK, "epochs": 8})
     found.report()
     (row,) = [row for row in found.differences("map") if row["score"] == "nll"]

@@ -39,12 +39,12 @@ def std_factor(
     like = posterior.mean_vector().detach()
     generator = make_generator(0, like.device)
     std = posterior.std_vector().detach().double()
-    drawn = (model.layout.flatten(own) for own in posterior.draws(_PROBES, generator))
+    drawn = (model.layout.flatten(own) for own in posterior.draws(_PROBES, generator))  # one at a time
     found = []
-    for points in (iter([like] * _PROBES), drawn):
+    for points, probes in ((iter([like]), _PROBES), (drawn, 1)):
         total = torch.zeros_like(std)
         for point in points:
-            total += _squared_probe(model, likelihood, point, inputs, generator)
+            total += _squared_probes(model, likelihood, point, inputs, generator, probes)
         data = dataset_size / temperature / examples * total / _PROBES
         own = prior.double().expand_as(std)
         told = data > _DETERMINED * own
@@ -56,14 +56,19 @@ def std_factor(
     return min(ordered, key=lambda value: max(value, 1 / value)) if ordered else 0.0
 
 
-def _squared_probe(
-    model: BayesianModule, likelihood: object, point: Tensor, inputs: Inputs, generator: torch.Generator
+def _squared_probes(
+    model: BayesianModule, likelihood: object, point: Tensor, inputs: Inputs, generator: torch.Generator, probes: int
 ) -> Tensor:
+    """The sum of so many g^2, from one pass through the network at this point and a pass backwards for each."""
     leaf = point.detach().clone().requires_grad_()
+    total = torch.zeros_like(leaf, dtype=torch.float64)
     with torch.enable_grad(), evaluation_mode(model), plain_kernels(model):
         outputs = model.call(model.layout.unflatten(leaf), inputs)
-        with torch.no_grad():
-            root = likelihood.curvature_root(outputs.detach(), generator)  # type: ignore[attr-defined]
-        # As a scalar: given a vector to start from, autograd imports sympy for its shapes, a second of a short run.
-        (gradient,) = torch.autograd.grad((outputs * root.to(outputs)).sum(), leaf, materialize_grads=True)
-    return gradient.double().square()
+        for left in reversed(range(probes)):
+            with torch.no_grad():
+                root = likelihood.curvature_root(outputs.detach(), generator)  # type: ignore[attr-defined]
+            # As a scalar: given a vector to start from, autograd imports sympy for its shapes, a second of a short run.
+            value = (outputs * root.to(outputs)).sum()
+            (gradient,) = torch.autograd.grad(value, leaf, retain_graph=left > 0, materialize_grads=True)
+            total += gradient.double().square()
+    return total
