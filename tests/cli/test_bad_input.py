@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from bayeswell.cli import main
 from bayeswell.errors import SettingError
@@ -185,11 +184,11 @@ def test_what_the_machine_takes_away_is_no_fault_of_ours(
     assert "a fault of" not in line
 
 
-@pytest.mark.parametrize("place", ["get_command", "use_lasting_streams"])
+@pytest.mark.parametrize("place", ["_commands", "use_lasting_streams"])
 def test_memory_that_ends_before_the_command_begins(
     place: str, bayeswell: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(APP if hasattr(APP, place) else typer.main, place, _out_of_memory)
+    monkeypatch.setattr(APP, place, _out_of_memory)
     said = bayeswell("methods", "--json")
     assert said.code == 1
     (line,) = said.err.splitlines()

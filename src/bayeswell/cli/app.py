@@ -8,6 +8,7 @@ Faults are one line on stderr, warnings too; ``--debug`` shows the traceback.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import sys
@@ -94,9 +95,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _told(error)
 
 
+@functools.cache
+def _commands() -> typer.core.TyperGroup:
+    """The parser of all commands, made of their signatures once for all calls of ``main`` in a process."""
+    made = typer.main.get_command(app)
+    assert isinstance(made, typer.core.TyperGroup)
+    return made
+
+
 def _run(arguments: Sequence[str]) -> int:
     use_lasting_streams()
-    command = typer.main.get_command(app)
+    command = _commands()
     with warnings.catch_warnings():
         for category in (DeprecationWarning, FutureWarning):  # of other libraries, for their own users
             warnings.simplefilter("ignore", category)

@@ -7,6 +7,7 @@ NaN or infinity in JSON is refused both ways (Python's json writes and reads bot
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -88,6 +89,7 @@ def _check_tensor(name: str, tensor: Tensor) -> None:
         raise SettingError(f"tensor '{name}' has the type {tensor.dtype}, which safetensors cannot store")
 
 
+@functools.cache
 def _is_storable(dtype: torch.dtype) -> bool:
     """Whether this version of safetensors reads back what it writes; it does not for every type it writes."""
     try:
