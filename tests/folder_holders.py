@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -15,12 +16,16 @@ def kill_the_holder_of(folder: Path) -> int:
         assert time.monotonic() < deadline
         time.sleep(0.005)
     for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            try:
-                held = [os.readlink(one) for one in (process / "fd").iterdir()]
-            except OSError:
-                continue
-            if str(folder / ".lock") in held and int(process.name) != os.getpid():
-                os.kill(int(process.name), signal.SIGKILL)
-                return int(process.name)
+        if process.name.isdigit() and int(process.name) != os.getpid() and _holds(process, folder / ".lock"):
+            os.kill(int(process.name), signal.SIGKILL)
+            return int(process.name)
     raise AssertionError("nobody holds the folder")
+
+
+def _holds(process: Path, file: Path) -> bool:
+    with contextlib.suppress(OSError):  # the process is gone, or another user's
+        for stream in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):  # closed a moment ago
+                if os.readlink(stream) == str(file):
+                    return True
+    return False

@@ -32,7 +32,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def methods() -> dict[str, Experiment]:
-    base = Experiment(**SMALL, method="map", epochs=45)
+    base = Experiment(**SMALL, method="map", epochs=100)
     return {"map": base, "bbb": base.changed({"method": "bbb", "epochs": 4})}
 
 

@@ -27,7 +27,7 @@ def result_of(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("quick_workers")
 def test_each_run_is_what_it_is_alone_and_a_killed_one_goes_on(tmp_path: Path) -> None:
-    base = Experiment(**SMALL, method="map", epochs=60)
+    base = Experiment(**SMALL, method="map", epochs=150)
     methods = {"map": base, "worse": base.changed({"method.stepper.lr": 1e-4, "epochs": 2})}
     told: list[tuple[str, str]] = []
     killed: list[int] = []

@@ -80,7 +80,7 @@ def test_the_workers_of_a_joblib_backend_give_the_same_lines(study_file: Path, t
 
 
 def test_a_kill_costs_no_run_that_had_ended(study_file: Path, tmp_path: Path) -> None:
-    study_file.write_text(study_file.read_text().replace("epochs = 1", "epochs = 20").replace("seeds = 2", "seeds = 1"))
+    study_file.write_text(study_file.read_text().replace("epochs = 1", "epochs = 40").replace("seeds = 2", "seeds = 1"))
     out, results = tmp_path / "runs", study_file.parent / "results" / "temperatures.jsonl"
     words = ["study", str(study_file), "--out", str(out), "--threads", "1"]
     number = tmp_path / "number"  # of the program itself, which is another process than the one that asks for it
