@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bayeswell.experiments import Experiment
-from experiments import forked_workers
+from experiments.forked_workers import quick_workers  # noqa: F401 -- a fixture, as the next
 from experiments.read_once import bundled_data_are_read_once  # noqa: F401 -- a fixture for all tests below
 
 SMALL: dict[str, Any] = {
@@ -24,9 +24,3 @@ SMALL: dict[str, Any] = {
 def small() -> Experiment:
     """Five steps an epoch, two epochs."""
     return Experiment(**SMALL)
-
-
-@pytest.fixture(scope="session")
-def quick_workers() -> None:
-    """For tests that start workers: each begins with its imports done."""
-    forked_workers.prepare()

@@ -6,6 +6,8 @@ import functools
 import multiprocessing
 from multiprocessing import forkserver
 
+import pytest
+
 MODULES = (
     "bayeswell.experiments.side_by_side", "bayeswell.workbench", "bayeswell.sweeps.worker", "alembic.command",
     "optuna.storages._rdb.models", "optuna.samplers", "psycopg", "sqlalchemy.dialects.postgresql",
@@ -25,3 +27,9 @@ def prepare() -> None:
         forkserver._forkserver._stop()  # type: ignore[attr-defined] # one that another test has begun
         forkserver.set_forkserver_preload(list(MODULES))
         forkserver.ensure_running()
+
+
+@pytest.fixture(scope="session")
+def quick_workers() -> None:
+    """For tests that start workers: each begins with its imports done."""
+    prepare()

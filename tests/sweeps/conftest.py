@@ -11,7 +11,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from experiments import forked_workers
+from experiments.forked_workers import quick_workers  # noqa: F401 -- a fixture, as the next
 from experiments.read_once import bundled_data_are_read_once  # noqa: F401 -- a fixture for all tests below
 
 
@@ -41,9 +41,3 @@ def scripts_are_read_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ScriptDirectory, "from_config", read_once)
         yield
-
-
-@pytest.fixture(scope="session")
-def quick_workers() -> None:
-    """For tests that start workers: each begins with its imports done."""
-    forked_workers.prepare()
