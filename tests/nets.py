@@ -16,6 +16,7 @@ from torch.nn.utils import parametrizations
 
 import bayeswell as bw
 from bayeswell.errors import CompositionError
+from bayeswell.random import seed_global_generator
 from bayeswell.types import Step
 
 # ---------------------------------------------------------------------------------------------------------
@@ -131,7 +132,7 @@ def passes(model: bw.BayesianModule, inputs: Any, count: int, seed: int) -> Tens
         outputs: Tensor = model.estimator.forward(model, weights, Step(inputs))
         return outputs
 
-    torch.manual_seed(seed)
+    seed_global_generator(seed)
     with torch.no_grad():
         # The library's own code, run for all passes at once: some hundred times faster than a loop.
         return torch.vmap(one_pass, randomness="different")(torch.zeros(count))
@@ -391,6 +392,6 @@ def doubled(inputs: Any) -> Any:
 
 def make(name: str, seed: int = 12) -> tuple[nn.Module, Any]:
     """A network of the list and a batch for it."""
-    torch.manual_seed(seed)
+    seed_global_generator(seed)
     build, inputs = NETS[name]
     return build(), inputs()

@@ -31,7 +31,7 @@ from nets import (
     pairs,
     passes,
 )
-from truths.moments import OutputMoments, output_moments_general
+from truths.moments import OutputMoments, jacobian, output_moments_general
 from truths.statistics import assert_covariance_close, assert_mean_close, assert_variance_close
 
 PASSES = 5_000
@@ -42,10 +42,19 @@ UNSTATED = "mean and variance of each output are right; nothing is said of covar
 # Outputs of one stochastic pass.
 
 
-def exact_moments(model: bw.BayesianModule, layer: nn.Module, x: Tensor, covariance: Tensor) -> OutputMoments:
+@cache
+def jacobian_on(kind: str) -> tuple[nn.Module, Tensor]:
+    """A layer that was not lifted, and how its outputs follow its weight and bias: the same wherever these are."""
+    layer = LAYERS[kind].make().double()
+    return layer, jacobian(layer_op(layer), LAYERS[kind].inputs(), layer.weight, layer.bias)
+
+
+def exact_moments(kind: str, model: bw.BayesianModule, covariance: Tensor) -> OutputMoments:
     """Moments of a lifted single layer, from torch's own forward of the layer that was not lifted."""
+    layer, dense = jacobian_on(kind)
     means = model.layout.unflatten(model.posterior.mean_vector().detach())
-    return output_moments_general(layer_op(layer), x, means["weight"], covariance, means.get("bias"))
+    x = LAYERS[kind].inputs()
+    return output_moments_general(layer_op(layer), x, means["weight"], covariance, means.get("bias"), dense)
 
 
 def check_law(law: str, samples: Tensor, truth: OutputMoments, bias_only: OutputMoments) -> None:
@@ -65,32 +74,31 @@ def check_law(law: str, samples: Tensor, truth: OutputMoments, bias_only: Output
         assert_covariance_close(samples, expected, law="any")
 
 
-def lifted_layer(kind: str, posterior: Choice, estimator: Choice) -> tuple[bw.BayesianModule, nn.Module, Tensor]:
+def lifted_layer(kind: str, posterior: Choice, estimator: Choice) -> bw.BayesianModule:
     seed_global_generator(21)
-    layer = LAYERS[kind].make().double()
-    return generic(layer, posterior, estimator=estimator), layer, LAYERS[kind].inputs()
+    return generic(LAYERS[kind].make(), posterior, estimator=estimator)
 
 
 @cache
 def moments_with(kind: str, **posterior: Any) -> tuple[list[Tensor], OutputMoments, OutputMoments]:
     """The posterior's parameters, the exact moments, and those of the bias alone: the same for every estimator."""
-    model, layer, x = lifted_layer(kind, posterior, {"name": "weight_sampling"})
+    model = lifted_layer(kind, posterior, {"name": "weight_sampling"})
     covariance = covariance_of(model.posterior)
-    truth = exact_moments(model, layer, x, covariance)
+    truth = exact_moments(kind, model, covariance)
     without_weight = covariance.clone()
     without_weight[model.layout.slices["weight"]] = 0
     without_weight[:, model.layout.slices["weight"]] = 0
-    bias_only = exact_moments(model, layer, x, without_weight)
+    bias_only = exact_moments(kind, model, without_weight)
     return [parameter.detach() for parameter in model.posterior.parameters()], truth, bias_only
 
 
 def moments_of(
     kind: str, posterior: Choice, estimator: Choice
 ) -> tuple[bw.BayesianModule, Tensor, OutputMoments, OutputMoments]:
-    model, _, x = lifted_layer(kind, posterior, estimator)
+    model = lifted_layer(kind, posterior, estimator)
     parameters, truth, bias_only = moments_with(kind, **posterior)
     assert all(map(torch.equal, model.posterior.parameters(), parameters))
-    return model, x, truth, bias_only
+    return model, LAYERS[kind].inputs(), truth, bias_only
 
 
 def many_passes(model: bw.BayesianModule, x: Tensor, seed: int) -> Tensor:

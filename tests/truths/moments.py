@@ -64,13 +64,22 @@ def jacobian(op: Op, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> T
 
 
 def output_moments_general(
-    op: Op, x: Tensor, weight_mean: Tensor, covariance: Tensor, bias_mean: Tensor | None = None
+    op: Op,
+    x: Tensor,
+    weight_mean: Tensor,
+    covariance: Tensor,
+    bias_mean: Tensor | None = None,
+    dense: Tensor | None = None,
 ) -> OutputMoments:
-    """Moments of op(x, W, b) for (vec(W), vec(b)) ~ N(means, `covariance`), the bias (if any) last."""
+    """Moments of op(x, W, b) for (vec(W), vec(b)) ~ N(means, `covariance`), the bias (if any) last.
+
+    `dense` is the Jacobian where it is known already: it is the same at all means.
+    """
     parameters = weight_mean.numel() + (0 if bias_mean is None else bias_mean.numel())
     if covariance.shape != (parameters, parameters):
         raise ValueError(f"covariance has shape {tuple(covariance.shape)}, needs {(parameters, parameters)}")
-    dense = jacobian(op, x, weight_mean, bias_mean)
+    if dense is None:
+        dense = jacobian(op, x, weight_mean, bias_mean)
     mean = op(_double(x), _double(weight_mean), None if bias_mean is None else _double(bias_mean)).detach()
     outputs = dense @ _double(covariance) @ dense.T
     if outputs.shape[0] != math.prod(mean.shape):
