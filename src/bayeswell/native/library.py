@@ -26,7 +26,8 @@ _int, _double = ctypes.c_int, ctypes.c_double
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "version": (ctypes.c_uint32, []),
     "normals": (None, [_key, _pointer]),
-    "fresh_draws": (None, [_int, _pointer, _count, *[_pointer] * 3, _count]),
+    "kernels_fit": (_int, [_pointer, _count]),
+    "fresh_draws": (None, [_int, _pointer, _count, *[_pointer] * 3, _count, _pointer, _count]),
     "draw_and_kl": (_double, [_int, *[_pointer] * 3, _int, _key, *[_pointer] * 2, _count, _pointer]),
     "slopes": (None, [_int, *[_pointer] * 3, _int, _key, *[_pointer] * 2, _count, *[_pointer] * 4]),
     "half_squares": (_double, [_pointer, _pointer, _pointer, _count]),
