@@ -269,8 +269,7 @@ def _functions() -> dict[str, Callable[[Source], Any]]:
 
     def bounded(source: Source) -> Any:
         ams = source.chance.random() < 0.5
-        weights, grads, means, squares_of, *largest = source.lists(5 if ams else 4)
-        return native.bounded_step(weights, grads, means, squares_of, largest[0] if ams else None, **bound)
+        return native.bounded_step(source.lists(5 if ams else 4), largest=ams, **bound)
 
     return {
         "normals": lambda s: native.normals(s.chance.randrange(2**64), s.size),
@@ -296,8 +295,8 @@ def _functions() -> dict[str, Callable[[Source], Any]]:
             s.chance.choice(noise), s.vector(), s.vector(), s.vector(), **squares
         ),
         "bounded_step": bounded,
-        "gradient_norms": lambda s: native.gradient_norms(*s.lists(3), decay=0.1, keep=0.9, gain=0.1),
-        "momentum_step": lambda s: native.momentum_step(*s.lists(4), momentum=s.chance.choice((0.0, 0.9)), **heavy),
+        "gradient_norms": lambda s: native.gradient_norms(s.lists(3), decay=0.1, keep=0.9, gain=0.1),
+        "momentum_step": lambda s: native.momentum_step(s.lists(4), momentum=s.chance.choice((0.0, 0.9)), **heavy),
         "newton_step": ivon,
     }
 

@@ -26,7 +26,7 @@ class ChannelsLastKernels:
         """All tensors by name, as ``Layout.views``, with these kernels where and how they lie in the vector."""
         tensors = self._layout.views(flat)
         for site in self._sites:
-            filters, channels, height, width = site.shape
+            _, channels, height, width = site.shape
             strides = (channels * height * width, 1, channels * width, channels)
             place = flat.storage_offset() + self._layout.slices[site.name].start
             tensors |= dict.fromkeys(site.names, flat.as_strided(site.shape, strides, place))
