@@ -54,8 +54,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 GARBAGE = 100_000, 50, 100
-"""After how many new objects the garbage collector looks. Its own numbers, made for programs that begin with few objects,
-had it go through all that imports and tests had left again and again: a quarter of the time of all tests.
+"""After how many new objects the garbage collector looks. With its own numbers it went again and again through all that
+imports and tests had left, which took a tenth of the time of all tests.
 """
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import math
 import os
 import platform
 import random
@@ -228,7 +229,19 @@ def _functions() -> dict[str, Callable[[Source], Any]]:
         import torch
 
         keys = torch.tensor([source.chance.randrange(-(2**63), 2**63) for _ in range(source.chance.randrange(0, 4))])
-        return native.fresh_draws(source.form(), keys.long(), source.vector(), source.vector())
+        kernels: list[list[int]] = []
+        end = 0
+        for _ in range(source.chance.randrange(4)):
+            shape = [source.chance.randrange(1, 40) for _ in range(3)]
+            place = end + source.chance.randrange(9)
+            if place + math.prod(shape) <= source.size:
+                kernels.append([place, *shape])
+                end = place + math.prod(shape)
+        if kernels and source.spoil_at == 0:
+            source.chance.choice(kernels)[source.chance.randrange(4)] += source.chance.choice((2**61, -(2**61)))
+            source.spoiled, source.spoil_at = "table", -1
+        table = torch.tensor(kernels, dtype=torch.int64).view(-1, 4)
+        return native.fresh_draws(source.form(), keys.long(), source.vector(), source.vector(), None, table)
 
     def ivon(source: Source) -> Any:
         vectors = [source.vector() for _ in range(source.chance.choice((8, 9)))]
@@ -256,8 +269,7 @@ def _functions() -> dict[str, Callable[[Source], Any]]:
 
     def bounded(source: Source) -> Any:
         ams = source.chance.random() < 0.5
-        weights, grads, means, squares_of, *largest = source.lists(5 if ams else 4)
-        return native.bounded_step(weights, grads, means, squares_of, largest[0] if ams else None, **bound)
+        return native.bounded_step(source.lists(5 if ams else 4), largest=ams, **bound)
 
     return {
         "normals": lambda s: native.normals(s.chance.randrange(2**64), s.size),
@@ -283,8 +295,8 @@ def _functions() -> dict[str, Callable[[Source], Any]]:
             s.chance.choice(noise), s.vector(), s.vector(), s.vector(), **squares
         ),
         "bounded_step": bounded,
-        "gradient_norms": lambda s: native.gradient_norms(*s.lists(3), decay=0.1, keep=0.9, gain=0.1),
-        "momentum_step": lambda s: native.momentum_step(*s.lists(4), momentum=s.chance.choice((0.0, 0.9)), **heavy),
+        "gradient_norms": lambda s: native.gradient_norms(s.lists(3), decay=0.1, keep=0.9, gain=0.1),
+        "momentum_step": lambda s: native.momentum_step(s.lists(4), momentum=s.chance.choice((0.0, 0.9)), **heavy),
         "newton_step": ivon,
     }
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import bayeswell as bw
 from bayeswell.lifting import laid_out
 from bayeswell.lifting.laid_out import ChannelsLast
+from native.formulas import needs_library
 
 POSTERIORS = ("mean_field", "k_tied", {"name": "low_rank", "rank": 2}, "delta")
 
@@ -58,8 +59,8 @@ def _used(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     networks = ChannelsLast.networks
 
-    def counted(own: ChannelsLast, drawn: Iterator[Any]) -> Iterator[Any]:
-        for tensors in networks(own, drawn):
+    def counted(own: ChannelsLast, *given: Any) -> Iterator[Any]:
+        for tensors in networks(own, *given):
             found.append(len(found))
             yield tensors
 
@@ -88,14 +89,42 @@ def test_predictions_are_the_same(posterior: Any, used: list[int], monkeypatch: 
 
 
 def test_a_kernel_of_another_draw_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: the kernels of the first draw are kept for all."""
-    model, x = lifted(network()), torch.randn(11, 3, 9, 8)
+    """Planted: the kernels of the first draw are kept for all, where kernels are copied."""
+    model, x = lifted(network(), {"name": "low_rank", "rank": 2}), torch.randn(11, 3, 9, 8)
     right = predicted(model, x, keep_samples=True).samples
     monkeypatch.setattr(torch.Tensor, "copy_", lambda own, other: own)
     wrong = predicted(model, x, keep_samples=True).samples
     monkeypatch.undo()
     assert torch.equal(right[0], wrong[0])
     assert not torch.allclose(right[1], wrong[1], rtol=1e-2, atol=1e-3)
+
+
+@needs_library
+@pytest.mark.parametrize("posterior", ["mean_field", "k_tied"])
+def test_independent_weights_are_drawn_in_that_order(posterior: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is copied, and the draws are those of the same generator in the usual order, to the bit."""
+    model = lifted(network(), posterior)
+    found = model.find_layout(torch.randn(9, 3, 9, 8), 9)
+    assert found is not None
+    monkeypatch.setattr(torch.Tensor, "clone", None)
+    networks = zip(found.networks(3, bw.make_generator(3)), model.draws(3, bw.make_generator(3)), strict=True)
+    for mine, theirs in networks:
+        assert mine.keys() == theirs.keys()
+        for name, tensor in theirs.items():
+            assert torch.equal(mine[name], tensor), name
+            wide = tensor.dim() == 4 and tensor.shape[1] >= 64 and tensor.shape[2:].numel() > 1
+            assert mine[name].is_contiguous(memory_format=torch.channels_last) >= wide, name
+
+
+def test_draws_of_ones_own_are_asked(used: list[int]) -> None:
+    model, x = lifted(network()), torch.randn(9, 3, 9, 8)
+    drawn = list(model.draws(5, bw.make_generator(8)))
+    expected = predicted(model, x, keep_samples=True).samples
+    model.draws = lambda count, generator=None: iter(drawn[:count])  # type: ignore[method-assign]
+    found = predicted(model, x, keep_samples=True).samples
+    assert len(used) == 10
+    assert not torch.allclose(found, expected, rtol=1e-2, atol=1e-3)
+    torch.testing.assert_close(found[0], model.call(drawn[0], x).detach().softmax(-1), rtol=1e-4, atol=1e-5)
 
 
 def test_outputs_that_are_images(used: list[int], monkeypatch: pytest.MonkeyPatch) -> None:

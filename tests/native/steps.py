@@ -90,7 +90,7 @@ def _bounded(amsbound: bool, bounds: tuple[float, float]) -> Step:
     def run(x: Vectors) -> None:
         settings = {"decay": DECAY, "eps": EPS, "floor": bounds[0], "ceiling": bounds[1], "rate": RATE}
         columns = [halves(x[name]) for name in names]
-        native.bounded_step(*columns[:4], columns[4] if amsbound else None, betas=BETAS, **settings)
+        native.bounded_step(columns, largest=amsbound, betas=BETAS, **settings)
 
     def equations(x: Vectors) -> Result:
         g = x["grads"] + DECAY * x["weights"]
@@ -107,7 +107,7 @@ def _bounded(amsbound: bool, bounds: tuple[float, float]) -> Step:
 def _norms(decay: float) -> Step:
     def run(x: Vectors) -> Result:
         columns = [halves(x[name]) for name in ("weights", "grads", "means")]
-        return dict(zip("ga", native.gradient_norms(*columns, decay=decay, keep=KEEP, gain=GAIN), strict=True))
+        return dict(zip("ga", native.gradient_norms(columns, decay=decay, keep=KEEP, gain=GAIN), strict=True))
 
     def equations(x: Vectors) -> Result:
         g = x["grads"] + decay * x["weights"]
@@ -120,7 +120,7 @@ def _momentum(momentum: float) -> Step:
     def run(x: Vectors) -> None:
         columns = [halves(x[name]) for name in ("weights", "grads", "means", "log_std")]
         settings = {"decay": DECAY, "keep": KEEP, "gain": GAIN, "shrink": 0.7, "rate": RATE}
-        native.momentum_step(*columns, momentum=momentum, **settings)
+        native.momentum_step(columns, momentum=momentum, **settings)
 
     def equations(x: Vectors) -> Result:
         g = x["grads"] + DECAY * x["weights"]

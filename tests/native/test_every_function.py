@@ -58,6 +58,11 @@ def _low_rank_slopes(size: int) -> tuple[Tensor, ...]:
     return native.low_rank_slopes(*given, inverse, numbers(size, 3), torch.tensor(-0.37))
 
 
+def one_kernel(size: int) -> Tensor:
+    """The table of a kernel that all weights but the last few are."""
+    return torch.tensor([[0, 1, 3, size // 3]] if size > 2 else [], dtype=torch.int64).view(-1, 4)
+
+
 def _step(name: str, size: int) -> tuple[Any, ...]:
     vectors = step_vectors(size)
     return *(STEPS[name].run(vectors) or {}).values(), *vectors.values()
@@ -65,7 +70,9 @@ def _step(name: str, size: int) -> tuple[Any, ...]:
 
 CALLS: dict[str, Callable[[int], tuple[Any, ...]]] = {
     "normals": lambda size: (native.normals(KEY, size),),
-    "fresh_draws": lambda size: (native.fresh_draws(0, KEYS, numbers(size, 1), states(0, size)),),
+    "fresh_draws": lambda size: (
+        native.fresh_draws(0, KEYS, numbers(size, 1), states(0, size), None, one_kernel(size)),
+    ),
     "draw_and_kl": _draw_and_kl,
     "slopes": _slopes,
     "half_squares": lambda size: (native.half_squares(numbers(size, 1), precisions("stretches", size)),),
@@ -91,7 +98,7 @@ each_call = pytest.mark.parametrize("name", CALLS)
 
 
 def test_every_function_is_here() -> None:
-    assert {name.split(",")[0] for name in CALLS} == set(library._SIGNATURES) - {"version", "tied_fits"}
+    assert {name.split(",")[0] for name in CALLS} == set(library._SIGNATURES) - {"version", "tied_fits", "kernels_fit"}
 
 
 @needs_library
@@ -139,7 +146,10 @@ def test_nothing_is_written_beside_the_vector(size: int) -> None:
     assert untouched()
     rows = torch.full((4, size + 7), guard)
     keys, whole_rows = library.Buffer(KEYS, 3, torch.int64), library.Buffer(rows, 4 * (size + 7))
-    library.call("fresh_draws", size, 0, keys, 3, numbers(size, 1), states(0, size), whole_rows, size + 7)
+    library.call("fresh_draws", size, 0, keys, 3, numbers(size, 1), states(0, size), whole_rows, size + 7, None, 0)
     assert torch.equal(rows[:3, :size], native.fresh_draws(0, KEYS, numbers(size, 1), states(0, size)))
+    kernels = one_kernel(size)
+    table = library.Buffer(kernels, kernels.numel(), torch.int64), len(kernels)
+    library.call("fresh_draws", size, 0, keys, 3, numbers(size, 1), states(0, size), whole_rows, size + 7, *table)
     assert bool((rows[:, size:] == guard).all())
     assert bool((rows[3] == guard).all())

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 import torch
 from torch import Tensor
 
 from bayeswell import native
+from bayeswell.errors import BufferMismatch
 from native.formulas import (
     KEY,
     PRIORS,
@@ -46,6 +48,49 @@ def test_fresh_draws(form: int) -> None:
         drawn = native.fresh_draws(form, torch.tensor([KEY - 2**64, KEY + 1 - 2**64, -5]), mean, state)
         assert drawn.shape == (3, size)
         assert_near(drawn, mean.double() + std * noise, mean.double().abs() + (std * noise).abs())
+
+
+KERNELS = [
+    [[0, 3, 5, 4]],
+    [[7, 2, 3, 9], [61, 1, 1, 6], [67, 4, 2, 1]],
+    [[100, 31, 65, 9], [20_000, 2, 9_000, 3]],
+    [[16_380, 1, 2, 3], [16_386, 40_000, 1, 1]],
+]
+"""Places, filters, channels, positions: at the start, side by side, with gaps, over the borders of chunks (16,384)."""
+
+
+@needs_library
+@each_form
+@pytest.mark.usefixtures("each_library")
+@pytest.mark.parametrize("kernels", KERNELS, ids=str)
+def test_fresh_draws_of_kernels_with_channels_last(form: int, kernels: list[list[int]]) -> None:
+    """The same numbers, those of a kernel in another order."""
+    size = kernels[-1][0] + math.prod(kernels[-1][1:]) + 13
+    keys = torch.tensor([KEY - 2**64, -5])
+    given = form, keys, numbers(size, 1, 0.7, 0.1), states(form, size)
+    expected = native.fresh_draws(*given)
+    for place, *shape in kernels:
+        piece = slice(place, place + math.prod(shape))
+        expected[:, piece] = expected[:, piece].reshape(2, *shape).transpose(2, 3).reshape(2, -1)
+    before = native.fresh_draws(*given)
+    assert torch.equal(native.fresh_draws(*given, before, torch.tensor(kernels)), expected)
+    torch.set_num_threads(2)
+    assert torch.equal(native.fresh_draws(*given, None, torch.tensor(kernels)), expected)
+
+
+@needs_library
+@pytest.mark.parametrize(
+    "kernels",
+    [
+        [[1, 2, 5, 5]], [[-1, 1, 1, 1]], [[0, 0, 5, 5]], [[0, 1, -5, 5]], [[51, 1, 1, 1]],
+        [[0, 2, 3, 4], [23, 1, 1, 1]], [[24, 1, 1, 1], [0, 2, 3, 4]], [[0, 2**62, 2**62, 2**62]],
+        [[0, 2**32, 2**31, 2]],
+    ],
+    ids=str,
+)  # fmt: skip
+def test_kernels_that_lie_elsewhere_are_refused(kernels: list[list[int]]) -> None:
+    with pytest.raises(BufferMismatch, match=r"a table of \d kernels does not fit 50 weights"):
+        native.fresh_draws(0, torch.tensor([1]), numbers(50, 1), states(0, 50), None, torch.tensor(kernels))
 
 
 @needs_library

@@ -1,14 +1,15 @@
 """Drawn networks of wide convolutions with the channels last in memory: predictions of many images in less time.
 
 oneDNN's convolutions on the CPU are faster where the channels of a position lie together. An ordinary network would
-have to be laid out anew by its owner; the weights of a drawn one are fresh in any case, so its kernels are laid out as
-they are drawn, once for all batches, beside the draw itself (the memory of one network more). What comes out is the
-same to rounding.
+have to be laid out anew by its owner; the weights of a drawn one are fresh in any case, so its kernels are drawn in
+that order where the compiled formulas can, and else copied once a draw for all batches (the memory of one network
+more). What comes out is the same to rounding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,23 +18,32 @@ from ..layers import is_for_channels_last, wide_kernels
 from ..types import Inputs
 
 LEAST_EXAMPLES = 8
-"""With fewer, laying out the kernels of ResNet-18 takes as long as is gained (32 x 32 pixels)."""
+"""With fewer, a copy of the kernels of ResNet-18 takes as long as is gained (32 x 32 pixels)."""
+
+
+class Draw(Protocol):
+    """``BayesianModule.channels_last_draws``."""
+
+    def __call__(
+        self, count: int, generator: torch.Generator | None, kernels: Collection[str]
+    ) -> Iterator[Mapping[str, Tensor]]:
+        """Networks, of which these kernels may lie with channels last already."""
 
 
 class ChannelsLast:
     """``networks`` are drawn ones with their kernels laid out; ``inputs`` gives them images that lie likewise."""
 
-    def __init__(self, kernels: list[str]) -> None:
-        self._kernels = kernels
+    def __init__(self, kernels: list[str], draw: Draw) -> None:
+        self._kernels, self._draw = kernels, draw
 
-    def networks(self, drawn: Iterator[Mapping[str, Tensor]]) -> Iterator[Mapping[str, Tensor]]:
-        """Each is laid out in the memory of the one before."""
+    def networks(self, count: int, generator: torch.Generator | None) -> Iterator[Mapping[str, Tensor]]:
+        """Each is drawn, or laid out, in the memory of the one before."""
         kept: dict[str, Tensor] = {}
-        for tensors in drawn:
+        for tensors in self._draw(count, generator, self._kernels):
             for name in self._kernels:
                 if name in kept:
                     kept[name].copy_(tensors[name])
-                else:
+                elif not tensors[name].is_contiguous(memory_format=torch.channels_last):
                     kept[name] = tensors[name].clone(memory_format=torch.channels_last)
             yield {**tensors, **kept}
             del tensors  # so that the next draw can have its memory
@@ -44,14 +54,14 @@ class ChannelsLast:
         return images.contiguous(memory_format=torch.channels_last) if is_images else images
 
 
-def find_channels_last(net: nn.Module, bayesian: set[str], inputs: Inputs, examples: int) -> ChannelsLast | None:
-    """How to run drawn networks on so many images like these; None where nothing is known to be gained.
+def channels_last_kernels(net: nn.Module, bayesian: set[str], inputs: Inputs, examples: int) -> list[str]:
+    """What is to be laid out of drawn networks that run on so many images like these; empty: nothing would be gained.
 
     All wide kernels must be drawn: those of the network itself would be laid out anew in every pass.
     """
     if examples < LEAST_EXAMPLES:
-        return None
+        return []
     kernels = wide_kernels(net)
     if not kernels or not bayesian.issuperset(kernels) or not is_for_channels_last(net, inputs):
-        return None
-    return ChannelsLast(kernels)
+        return []
+    return kernels

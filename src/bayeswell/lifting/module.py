@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -36,7 +36,7 @@ from ..types import (
 from .description import Description, Row
 from .dropout import DrawnDropout, draw_masks
 from .freezing import keep_in_evaluation
-from .laid_out import ChannelsLast, find_channels_last
+from .laid_out import ChannelsLast, channels_last_kernels
 from .lora import beside_magnitudes, is_lora
 from .stacked import Stack, find_stack
 from .swapping import Slots, forget_weights, padded_embeddings, with_padding
@@ -174,6 +174,15 @@ class BayesianModule(nn.Module):
             return self.draws(count, generator)
         return self._with_masks(self.posterior.passing_draws(count, generator), generator)
 
+    def channels_last_draws(
+        self, count: int, generator: torch.Generator | None, kernels: Collection[str]
+    ) -> Iterator[dict[str, Tensor]]:
+        """As ``passing_draws``; these kernels of convolutions may lie in ``torch.channels_last`` already."""
+        own = BayesianModule.draws, BayesianModule.passing_draws
+        if (type(self).draws, type(self).passing_draws) != own or {"draws", "passing_draws"} & vars(self).keys():
+            return self.passing_draws(count, generator)
+        return self._with_masks(self.posterior.channels_last_draws(count, generator, kernels), generator)
+
     def _with_masks(
         self, networks: Iterator[dict[str, Tensor]], generator: torch.Generator | None
     ) -> Iterator[dict[str, Tensor]]:
@@ -205,7 +214,8 @@ class BayesianModule(nn.Module):
         """
         if self._call_is_changed or self.output is not None:
             return None
-        return find_channels_last(self.net, self._bayesian_names, inputs, examples)
+        kernels = channels_last_kernels(self.net, self._bayesian_names, inputs, examples)
+        return ChannelsLast(kernels, self.channels_last_draws) if kernels else None
 
     def stack(self) -> Stack | Tiled | None:
         """How to run several draws at once, for predictions in evaluation mode; None where each has to go alone."""

@@ -22,7 +22,7 @@ from .gaussian import (
     weighted_squares,
     weighted_squares_slopes,
 )
-from .library import available, disabled, instruction_set, takes, transformed
+from .library import Addresses, available, disabled, instruction_set, taken, takes, transformed
 from .low_rank import low_rank_draw_and_kl, low_rank_slopes
 from .updates import (
     bounded_step,
@@ -36,6 +36,7 @@ from .updates import (
 )
 
 __all__ = [
+    "Addresses",
     "Precision",
     "available",
     "bounded_step",
@@ -56,6 +57,7 @@ __all__ = [
     "normals",
     "preconditioned_step",
     "slopes",
+    "taken",
     "takes",
     "tied_draw_and_kl",
     "tied_slopes",

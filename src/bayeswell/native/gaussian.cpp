@@ -18,18 +18,56 @@ void normals(uint64_t key, float* out, int64_t first, int64_t last) {
     }
 }
 
+// Kernels of convolutions within a vector of weights, in its order: `filters` matrices of (channels, positions), one behind
+// the other from `place` on, which are to be written as (positions, channels).
+struct Kernel {
+    int64_t place, filters, channels, positions;
+
+    int64_t end() const { return place + filters * channels * positions; }
+};
+
+// The weights from first to last: those of kernels with channels last, the others where they are.
+void lay_out(const Kernel* kernels, int64_t count, const float* drawn, float* weights, int64_t first, int64_t last) {
+    int64_t at = first;
+    for (int64_t k = 0; k < count && at < last; ++k) {
+        const Kernel& own = kernels[k];
+        const int64_t end = own.end() < last ? own.end() : last;
+        if (end <= at) continue;
+        const int64_t begin = own.place < last ? own.place : last;
+        if (begin > at) {
+            std::memcpy(weights + at, drawn + at, (begin - at) * sizeof(float));
+            at = begin;
+        }
+        const int64_t size = own.channels * own.positions, positions = own.positions;
+        while (at < end) {  // filter by filter, of which a chunk may have the end or the beginning alone
+            const int64_t filter = own.place + (at - own.place) / size * size;
+            const int64_t stop = filter + size < end ? filter + size : end, from = at - filter, to = stop - filter;
+            for (int64_t p = 0; p < positions; ++p) {
+                const int64_t low = (from - p + positions - 1) / positions, high = (to - p + positions - 1) / positions;
+                const float* source = drawn + filter + p;
+                float* row = weights + filter + p * own.channels;
+                for (int64_t c = from > p ? low : 0; c < (to > p ? high : 0); ++c) row[c] = source[c * positions];
+            }
+            at = stop;
+        }
+    }
+    if (at < last) std::memcpy(weights + at, drawn + at, (last - at) * sizeof(float));
+}
+
 // One chunk of several draws, each with a key of its own and `stride` behind the one before: means and stds come from the
 // caches for all but the first.
 template <int form>
 void fresh_draws(const uint64_t* keys, int64_t draws, const float* mean, const float* state, float* weights,
-                 int64_t stride, int64_t first, int64_t last) {
+                 int64_t stride, const Kernel* kernels, int64_t count, int64_t first, int64_t last) {
+    float fresh[CHUNK];  // laid out from here while it is in the nearest caches
     for (int64_t draw = 0; draw < draws; ++draw) {
-        float* row = weights + draw * stride;
+        float* row = count ? fresh - first : weights + draw * stride;
         FOR_BLOCKS
             float noise[BLOCK];
             normal_block(keys[draw], at / BLOCK, noise);
             for (int64_t i = at; i < stop; ++i) row[i] = mean[i] + std_of<form>(state[i]) * noise[i - at];
         }
+        if (count) lay_out(kernels, count, row, weights + draw * stride, first, last);
     }
 }
 
@@ -115,11 +153,25 @@ void bayeswell_normals(uint64_t key, float* out, int64_t n, int threads) {
     in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) { normals(key, out, first, last); });
 }
 
+// Whether kernels lie in n weights one behind the other: nothing outside of them is written then.
+int bayeswell_kernels_fit(const int64_t* table, int64_t count, int64_t n, int) {
+    int64_t end = 0;
+    for (int64_t k = 0; k < count; ++k) {
+        const int64_t *row = table + 4 * k, left = n - row[0];
+        if (row[0] < end || left < 0 || row[1] < 1 || row[2] < 1 || row[3] < 1) return 0;
+        // By divisions: products of what is not true may be too large for a number.
+        if (row[1] > left || row[2] > left / row[1] || row[3] > left / row[1] / row[2]) return 0;
+        end = row[0] + row[1] * row[2] * row[3];
+    }
+    return 1;
+}
+
 void bayeswell_fresh_draws(int form, const uint64_t* keys, int64_t draws, const float* mean, const float* state,
-                           float* weights, int64_t stride, int64_t n, int threads) {
+                           float* weights, int64_t stride, const int64_t* table, int64_t count, int64_t n, int threads) {
     auto work = form == FROM_LOG_STD ? fresh_draws<FROM_LOG_STD> : fresh_draws<AS_IT_IS>;
+    const Kernel* kernels = reinterpret_cast<const Kernel*>(table);
     in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) {
-        work(keys, draws, mean, state, weights, stride, first, last);
+        work(keys, draws, mean, state, weights, stride, kernels, count, first, last);
     });
 }
 

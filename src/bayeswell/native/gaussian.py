@@ -61,16 +61,24 @@ _ALIGNED = 16
 """Rows of draws begin at multiples of so many numbers: 64 bytes, as torch's own tensors do."""
 
 
-def fresh_draws(form: int, keys: Tensor, mean: Tensor, state: Tensor, rows_of: Tensor | None = None) -> Tensor:
+def fresh_draws(
+    form: int, keys: Tensor, mean: Tensor, state: Tensor, rows_of: Tensor | None = None, kernels: Tensor | None = None
+) -> Tensor:
     """(keys, P): mean + std * normals(key) for each of the 64-bit keys (int64), in one pass over means and stds.
 
-    They are written into the first rows of ``rows_of``, what an earlier call for at least as many keys has given.
+    They are written into the first rows of ``rows_of``, what an earlier call for at least as many keys has given. Rows
+    of ``kernels`` (int64: place, filters, channels, positions) are kernels of convolutions, in the order in which they
+    lie, whose weights are written with the channels of a position together: filters x positions x channels.
     """
     size, draws = mean.numel(), len(keys)
+    count = 0 if kernels is None else len(kernels)
+    table = Buffer(kernels, 4 * count, torch.int64)
+    if count and not call("kernels_fit", size, table, count):
+        raise BufferMismatch(f"a table of {count} kernels does not fit {size} weights")
     stride = -(-size // _ALIGNED) * _ALIGNED
     out = empty((draws, stride), mean) if rows_of is None else rows_of.as_strided((draws, stride), (stride, 1))
     rows = Buffer(out, draws * stride)
-    call("fresh_draws", size, form, Buffer(keys, draws, torch.int64), draws, mean, state, rows, stride)
+    call("fresh_draws", size, form, Buffer(keys, draws, torch.int64), draws, mean, state, rows, stride, table, count)
     return out[:, :size]
 
 

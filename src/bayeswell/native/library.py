@@ -6,7 +6,7 @@ import ctypes
 import os
 import zlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -26,7 +26,8 @@ _int, _double = ctypes.c_int, ctypes.c_double
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "version": (ctypes.c_uint32, []),
     "normals": (None, [_key, _pointer]),
-    "fresh_draws": (None, [_int, _pointer, _count, *[_pointer] * 3, _count]),
+    "kernels_fit": (_int, [_pointer, _count]),
+    "fresh_draws": (None, [_int, _pointer, _count, *[_pointer] * 3, _count, _pointer, _count]),
     "draw_and_kl": (_double, [_int, *[_pointer] * 3, _int, _key, *[_pointer] * 2, _count, _pointer]),
     "slopes": (None, [_int, *[_pointer] * 3, _int, _key, *[_pointer] * 2, _count, *[_pointer] * 4]),
     "half_squares": (_double, [_pointer, _pointer, _pointer, _count]),
@@ -138,19 +139,22 @@ def takes(*tensors: Tensor | None) -> bool:
     """Whether the compiled formulas can read these: plain, dense float32 vectors in the memory of the CPU."""
     if not _Switch.on or transformed() or _library() is None:
         return False
-    return all(
-        tensor is None
-        or (
-            tensor.dtype == torch.float32
-            and tensor.is_cpu
-            and tensor.layout is torch.strided
-            and tensor.is_contiguous()
-            and not tensor._is_zerotensor()  # zeros without memory, of forward-mode differentiation
-            and torch._C._has_storage(tensor)  # which a batch of gradients (is_grads_batched) has not
-            and type(tensor) in (Tensor, nn.Parameter)
-        )
-        for tensor in tensors
+    return all(tensor is None or _is_taken(tensor) for tensor in tensors)
+
+
+def _is_taken(tensor: Tensor) -> bool:
+    return (
+        tensor.dtype is torch.float32
+        and tensor.is_cpu
+        and tensor.is_contiguous()
+        and tensor.layout is torch.strided
+        and type(tensor) in _PLAIN
+        and not tensor._is_zerotensor()  # zeros without memory, of forward-mode differentiation
+        and torch._C._has_storage(tensor)  # which a batch of gradients (is_grads_batched) has not
     )
+
+
+_PLAIN = (Tensor, nn.Parameter)
 
 
 class Buffer(NamedTuple):
@@ -178,19 +182,47 @@ def call(name: str, elements: int, *arguments: Any) -> Any:
     return getattr(_library(), f"bayeswell_{name}")(*given, elements, torch.get_num_threads())
 
 
-def call_many(name: str, columns: Sequence[list[Tensor]], *numbers: float) -> None:
-    """One call for many tensors: lists of those that are weights, of those that are gradients, ..., in one order."""
+class Addresses:
+    """Where many tensors lie: lists of those that are weights, of those that are gradients, ..., in one order.
+
+    They are looked at once, for as many calls as are made before anybody else can change them.
+    """
+
+    def __init__(self, columns: Sequence[list[Tensor]], addresses: Iterable[int]) -> None:
+        self.columns = columns
+        self.sizes, self.pointers = array("q", map(Tensor.numel, columns[0])), array("Q", addresses)
+
+
+def taken(columns: Sequence[list[Tensor]]) -> Addresses | None:
+    """As ``takes``, of many tensors that are to be used together: where they lie, None if one cannot be read."""
+    if not _Switch.on or transformed() or _library() is None:
+        return None
+    addresses = []
+    for column in columns:
+        for tensor, first in zip(column, columns[0], strict=True):
+            if not _is_taken(tensor) or tensor.numel() != first.numel():
+                return None
+            addresses.append(tensor.data_ptr())
+    return Addresses(columns, addresses)
+
+
+def call_many(name: str, columns: Sequence[list[Tensor]] | Addresses, *numbers: float) -> None:
+    """One call for many tensors."""
+    found = columns if isinstance(columns, Addresses) else _addresses(name, columns)
+    call(name, len(found.sizes), found.pointers.buffer_info()[0], found.sizes.buffer_info()[0], *numbers)
+
+
+def _addresses(name: str, columns: Sequence[list[Tensor]]) -> Addresses:
     first, rows = [tensor.numel() for tensor in columns[0]], len(columns[0])
     for column in columns:
         if len(column) != rows:
             raise BufferMismatch(f"compiled formula '{name}': lists of {rows} and of {len(column)} tensors")
-    addresses = [
+    found = [
         _address(name, tensor, size, torch.float32)
         for column in columns
         for tensor, size in zip(column, first, strict=True)
     ]
-    sizes, pointers = array("q", first), array("Q", addresses)
-    call(name, len(sizes), pointers.buffer_info()[0], sizes.buffer_info()[0], *numbers)
+    return Addresses(columns, found)
 
 
 def _address(name: str, tensor: Tensor, size: int, dtype: torch.dtype) -> int:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections.abc import Sequence
 
 from torch import Tensor
 
-from .library import call, call_many
+from ..errors import BufferMismatch
+from .library import Addresses, call, call_many
 
 
 def magnitude(*tensors: Tensor | None) -> float:
@@ -40,36 +42,51 @@ def preconditioned_step(
     call("preconditioned_step", weights.numel(), *given)
 
 
+Columns = Sequence[list[Tensor]] | Addresses
+"""Lists of tensors in one order, one list for each kind, of an optimizer's many parameters."""
+
+
 def bounded_step(
-    weights: list[Tensor], grads: list[Tensor], means: list[Tensor], squares: list[Tensor],
-    largest: list[Tensor] | None, *,
-    decay: float, betas: tuple[float, float], eps: float, floor: float, ceiling: float, rate: float,
+    columns: Columns, *,
+    largest: bool, decay: float, betas: tuple[float, float], eps: float, floor: float, ceiling: float, rate: float,
 ) -> None:  # fmt: skip
-    """A step of AdaBound of many tensors in place, with denominators clipped to [floor, ceiling]."""
-    columns = (weights, grads, means, squares, *([] if largest is None else [largest]))
+    """A step of AdaBound of many tensors in place, with denominators clipped to [floor, ceiling].
+
+    Columns: weights, grads, means, squares, and with ``largest`` the largest squares so far (AMSBound).
+    """
+    _require_columns("bounded_step", columns, 5 if largest else 4)
     # Differences from 1 are taken here: in single precision 1 - 0.999 has only five right digits.
     numbers = (decay, 1 - betas[0], betas[1], 1 - betas[1], eps, floor, ceiling, rate)
-    call_many("bounded_step", columns, largest is not None, *numbers)
+    call_many("bounded_step", columns, largest, *numbers)
 
 
-def gradient_norms(
-    weights: list[Tensor], grads: list[Tensor], averages: list[Tensor], *, decay: float, keep: float, gain: float
-) -> tuple[float, float]:
-    """|g| and |keep averages + gain g| over many tensors, with g = grads + decay weights."""
+def gradient_norms(columns: Columns, *, decay: float, keep: float, gain: float) -> tuple[float, float]:
+    """|g| and |keep averages + gain g| over many tensors, with g = grads + decay weights.
+
+    Columns: weights, grads, averages; what comes after them is not read.
+    """
+    _require_columns("gradient_norms", columns, 3)
     squares = array("d", (0.0, 0.0))
-    call_many("gradient_norms", (weights, grads, averages), decay, keep, gain, squares.buffer_info()[0])
+    call_many("gradient_norms", columns, decay, keep, gain, squares.buffer_info()[0])
     return math.sqrt(squares[0]), math.sqrt(squares[1])
 
 
 def momentum_step(
-    weights: list[Tensor], grads: list[Tensor], averages: list[Tensor], buffers: list[Tensor], *,
-    decay: float, keep: float, gain: float, momentum: float, shrink: float, rate: float,
-) -> None:  # fmt: skip
+    columns: Columns, *, decay: float, keep: float, gain: float, momentum: float, shrink: float, rate: float
+) -> None:
     """Of many tensors in place, with g = grads + decay weights: averages <- keep averages + gain g;
     buffers <- momentum buffers + shrink g; weights -= rate buffers. Without momentum buffers stay as they are.
+
+    Columns: weights, grads, averages, buffers.
     """
-    columns = (weights, grads, averages, buffers)
+    _require_columns("momentum_step", columns, 4)
     call_many("momentum_step", columns, decay, keep, gain, momentum, shrink, rate)
+
+
+def _require_columns(name: str, columns: Columns, least: int) -> None:
+    count = len(columns.columns if isinstance(columns, Addresses) else columns)
+    if count < least:
+        raise BufferMismatch(f"compiled formula '{name}': {count} lists of tensors; it reads {least}")
 
 
 def newton_step(

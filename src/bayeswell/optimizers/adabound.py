@@ -103,13 +103,12 @@ class AdaBoundOptimizer(DenseOptimizer):
         moments = [[state[name] for state in states] for name in names]
         compiled, others = shared_out([params, gradients(params), *moments])
         rate = group["lr"] * correction
-        if compiled[0]:
-            weights, grads, means, squares, *largest = compiled
+        if compiled is not None:
             bounded_step(
-                weights, grads, means, squares, largest[0] if largest else None, decay=group["weight_decay"],
-                betas=(beta1, beta2), eps=group["eps"], floor=floor, ceiling=ceiling, rate=rate,
+                compiled, largest=group["amsbound"], decay=group["weight_decay"], betas=(beta1, beta2),
+                eps=group["eps"], floor=floor, ceiling=ceiling, rate=rate,
             )  # fmt: skip
-            mark_changed(weights)
+            mark_changed(compiled.columns[0])
         if others[0]:
             self._move_by_torch(group, others, floor, ceiling, rate)
 

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from ..eager import Eager
 from ..errors import NetworkError
-from ..native import takes
+from ..native import Addresses, taken, takes
 
 Group = dict[str, Any]
 
@@ -68,16 +68,16 @@ Columns = list[list[Tensor]]
 """Parameters, their gradients, and one list for each kind of state, in one order."""
 
 
-def shared_out(columns: Columns) -> tuple[Columns, Columns]:
-    """The same lists for the parameters that the compiled formulas take, and for all others; empty if there are none.
+def shared_out(columns: Columns) -> tuple[Addresses | None, Columns]:
+    """Those of the parameters that the compiled formulas take (None: of none), and the lists of all others.
 
     A gradient that lies in memory in another order than its parameter is copied for the compiled ones.
     """
-    none: Columns = [[] for _ in columns]
     others: Columns = [[] for _ in columns]
-    if takes(*(tensor for column in columns for tensor in column)):
-        return columns, none
-    compiled = none
+    found = taken(columns)
+    if found is not None:
+        return found, others
+    compiled: Columns = [[] for _ in columns]
     for parameter, grad, *states in zip(*columns, strict=True):
         ordered = (parameter, grad.contiguous(), *states)
         fits = takes(*ordered)
@@ -85,7 +85,7 @@ def shared_out(columns: Columns) -> tuple[Columns, Columns]:
             compiled if fits else others, ordered if fits else (parameter, grad, *states), strict=True
         ):
             column.append(tensor)
-    return compiled, others
+    return taken(compiled) if compiled[0] else None, others
 
 
 def mark_changed(tensors: list[Tensor]) -> None:

@@ -14,7 +14,7 @@ from torch.optim.optimizer import ParamsT
 from torch.optim.sgd import sgd
 
 from ..errors import DivergenceError, SettingError, require_count, require_positive
-from ..native import gradient_norms, momentum_step
+from ..native import Addresses, gradient_norms, momentum_step
 from ..types import ParamGroups, Stepper
 from .checks import fused_for, own, require_at_least_zero, require_below_one
 from .stepping import Columns, DenseOptimizer, Group, decayed, gradients, mark_changed, shared_out
@@ -195,7 +195,7 @@ class YellowFinOptimizer(DenseOptimizer):
         averages, buffers = ([state[key] for state in states] for key in ("grad_avg", "momentum_buffer"))
         compiled, others = shared_out([params, gradients(params), averages, buffers])
         shares: list[_Compiled | _Eager] = []
-        if compiled[0]:
+        if compiled is not None:
             shares.append(_Compiled(compiled, group["weight_decay"]))
         if others[0]:
             shares.append(_Eager(others, decayed(group, *others[:2])))
@@ -205,8 +205,8 @@ class YellowFinOptimizer(DenseOptimizer):
 class _Compiled:
     """Parameters of a group that move in two passes over memory: norms, then everything that is written."""
 
-    def __init__(self, columns: Columns, decay: float) -> None:
-        self.columns, self.decay = columns, decay
+    def __init__(self, tensors: Addresses, decay: float) -> None:
+        self.tensors, self.decay = tensors, decay
         self._unclipped = math.nan
 
     def norm(self, beta: float) -> float:
@@ -220,11 +220,11 @@ class _Compiled:
 
     def move(self, lr: float, momentum: float, shrink: float, beta: float, gain: float) -> None:
         """The averages and torch's SGD step, with the gradient times ``shrink``."""
-        momentum_step(*self.columns, decay=self.decay, keep=beta, gain=gain, momentum=momentum, shrink=shrink, rate=lr)
-        mark_changed(self.columns[0])
+        momentum_step(self.tensors, decay=self.decay, keep=beta, gain=gain, momentum=momentum, shrink=shrink, rate=lr)
+        mark_changed(self.tensors.columns[0])
 
     def _norms(self, keep: float, gain: float) -> tuple[float, float]:
-        return gradient_norms(*self.columns[:3], decay=self.decay, keep=keep, gain=gain)
+        return gradient_norms(self.tensors, decay=self.decay, keep=keep, gain=gain)
 
 
 class _Eager:

@@ -24,16 +24,18 @@ def draws_in_groups(
     most: int,
     again: bool,
     add: Add | None = None,
+    kernels: Tensor | None = None,
 ) -> Iterator[Tensor]:
     """(P,) float32 draws mean + std * noise on the CPU from the compiled generator, the same as one by one.
 
-    ``most`` weights at a time (but one network); ``again``: the next group may have the memory of the last.
+    ``most`` weights at a time (but one network); ``again``: the next group may have the memory of the last. ``kernels``
+    (``native.fresh_draws``) have their channels last.
     """
     together = max(1, most // mean.numel())
     kept: Tensor | None = None
     for done in range(0, count, together):
         keys = draw_keys(min(together, count - done), generator)
-        drawn = fresh_draws(AS_IT_IS.native, keys, mean, std, kept)
+        drawn = fresh_draws(AS_IT_IS.native, keys, mean, std, kept, kernels)
         kept = drawn if again and kept is None else kept
         if add is not None:
             add(drawn, keys)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import ClassVar
 
 import torch
@@ -14,6 +14,7 @@ from ..random import KeyedNoise, is_counted, standard_normal
 from ..tree import Layout
 from ..types import Covariance, Posterior, Prior
 from .draws_in_groups import draws_in_groups
+from .kernels import ChannelsLastKernels
 from .one_pass import GaussianPrior, draws_and_kl, variances, weighted_squares
 from .std_forms import StdForm
 from .streamed import keyed_draw_and_kl
@@ -77,7 +78,15 @@ class FactorisedPosterior(Posterior):
         """The same in the same memory."""
         return self._drawn(count, generator, again=True)
 
-    def _drawn(self, count: int, generator: torch.Generator | None, again: bool) -> Iterator[dict[str, Tensor]]:
+    def channels_last_draws(
+        self, count: int, generator: torch.Generator | None, kernels: Collection[str]
+    ) -> Iterator[dict[str, Tensor]]:
+        """As ``passing_draws``; where they are compiled, the kernels are written with channels last, without a copy."""
+        return self._drawn(count, generator, again=True, kernels=kernels)
+
+    def _drawn(
+        self, count: int, generator: torch.Generator | None, again: bool, kernels: Collection[str] = ()
+    ) -> Iterator[dict[str, Tensor]]:
         with torch.no_grad():
             mean, std = self.mean.detach(), self.std_vector()
         if not (is_counted(mean.numel(), mean) and takes(mean, std)):
@@ -86,8 +95,9 @@ class FactorisedPosterior(Posterior):
                     torch.addcmul(mean, std, standard_normal(mean.shape, like=mean, generator=generator))
                 )
             return
-        rows = draws_in_groups(mean, std, count, generator, most=_TOGETHER, again=again)
-        yield from map(self.layout.views, rows)
+        laid_out = ChannelsLastKernels(self.layout, kernels)
+        rows = draws_in_groups(mean, std, count, generator, most=_TOGETHER, again=again, kernels=laid_out.table)
+        yield from map(laid_out.views, rows)
 
     def forward(self, weights: Tensor) -> Tensor:
         """log q(w) = -sum [log std + log(2 pi)/2 + (w - mean)^2 / (2 std^2)]."""

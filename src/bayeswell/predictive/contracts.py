@@ -68,8 +68,8 @@ class ManyAtOnce(Protocol):
 class LaidOut(Protocol):
     """What ``find_layout(inputs, examples)`` of a drawable network may give: a faster way to run draws on images."""
 
-    def networks(self, drawn: Iterator[Mapping[str, Tensor]]) -> Iterator[Mapping[str, Tensor]]:
-        """The same networks, with weights that lie otherwise in memory; the next may overwrite the one before."""
+    def networks(self, count: int, generator: torch.Generator | None) -> Iterator[Mapping[str, Tensor]]:
+        """Those of ``draws``, with weights that lie otherwise in memory; the next may overwrite the one before."""
         ...
 
     def inputs(self, images: Any) -> Any:

@@ -101,9 +101,9 @@ def _run_networks(
     """One network after another, or groups of them where a stack runs several at once."""
     # One at a time none is needed any more when the next is asked for: collectors copy what they keep.
     drawn = getattr(model, "passing_draws", model.draws) if stack is None else model.draws
-    networks = drawn(draws, generator)
+    networks = drawn(draws, generator) if laid_out is None else laid_out.networks(draws, generator)
     if laid_out is not None:
-        networks, call = laid_out.networks(networks), _on_laid_out(call, laid_out)
+        call = _on_laid_out(call, laid_out)
     # Groups of one size, or nearly so.
     groups = draws if stack is None else -(-draws // stack.most_draws)
     for group in range(groups):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol, runtime_checkable
@@ -166,6 +166,12 @@ class Posterior(nn.Module):
         Memory that the system has to hand out anew takes more time to get than a draw takes to compute.
         """
         return self.draws(count, generator)
+
+    def channels_last_draws(
+        self, count: int, generator: torch.Generator | None, kernels: Collection[str]
+    ) -> Iterator[dict[str, Tensor]]:
+        """As ``passing_draws``; these kernels of convolutions may lie in ``torch.channels_last`` already."""
+        return self.passing_draws(count, generator)
 
     @property
     def members(self) -> int:
