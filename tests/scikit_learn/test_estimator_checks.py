@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
+from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import (
     check_dataframe_column_names_consistency,
     check_estimator,
@@ -17,12 +20,17 @@ from bayeswell.sklearn import BayesianClassifier, BayesianRegressor
 from bayeswell.sklearn.measure import Rows
 
 ESTIMATORS = [BayesianClassifier, BayesianRegressor]
-SMALL: dict[str, Any] = {"network": (8,), "epochs": 12, "batch_size": 75, "draws": 10}
-"""For some 100 fits of sets of 10 to 300 rows: one step an epoch for most, more where most is to be learned.
+SMALL: dict[str, Any] = {"network": (8,), "batch_size": 75, "draws": 10}
+"""For some 60 fits of sets of 10 to 300 rows: one step an epoch for most, more where most is to be learned."""
 
-Of the variance 0.72 and more were explained in four seeds (0.5 are asked for).
-"""
 METHODS: dict[str, dict[str, Any]] = {"auto": {"members": 2}, "bbb": {}, "k-tied": {}, "swag": {}, "laplace": {}}
+EPOCHS = {BayesianClassifier: 5, BayesianRegressor: 12}
+"""Where it is asked how well was learned. With four seeds: 0.91 and more of the classes right (0.83 are asked for),
+0.72 and more of the variance explained (0.5).
+"""
+FEWEST = {"auto": 3, "bbb": 3, "k-tied": 3, "swag": 6, "laplace": 3}
+"""Everywhere else: weights have moved from where they began, and every method has what it collects."""
+
 SLOWER = [(BayesianRegressor, "bbb"), (BayesianRegressor, "k-tied")]
 """Where draws of weights disturb the means most."""
 
@@ -42,6 +50,20 @@ def brief_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bayeswell.training.verdicts.conclude.DRAWS", 2)
 
 
+@pytest.fixture
+def brief_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the checks ``..._train`` ask how well was learned; the others get an estimator of the fewest epochs."""
+    all_checks = estimator_checks.estimator_checks_generator
+
+    def with_fewest_epochs(estimator: Any, **settings: Any) -> Iterator[tuple[Any, Any]]:
+        for each, check in all_checks(estimator, **settings):
+            if not check.func.__name__.endswith("_train"):
+                each = clone(each).set_params(epochs=FEWEST[each.method])
+            yield each, check
+
+    monkeypatch.setattr(estimator_checks, "estimator_checks_generator", with_fewest_epochs)
+
+
 def require_whole(estimator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # else a check is skipped
     found = check_estimator(estimator, on_skip=None, on_fail=None)
@@ -50,12 +72,12 @@ def require_whole(estimator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not_passed == {}
 
 
-@pytest.mark.usefixtures("brief_verdicts")
+@pytest.mark.usefixtures("brief_verdicts", "brief_fits")
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_every_check_passes(kind: Any, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"lr": 0.05 if (kind, method) in SLOWER else 0.1, **METHODS[method]}
-    require_whole(kind(method, **SMALL, settings=settings), monkeypatch)
+    require_whole(kind(method, **SMALL, epochs=EPOCHS[kind], settings=settings), monkeypatch)
 
 
 @pytest.mark.slow
@@ -73,7 +95,7 @@ def test_every_check_passes_as_it_comes(kind: Any, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_names_of_columns_are_kept_and_compared(kind: Any) -> None:
-    estimator = kind("map", **SMALL)
+    estimator = kind("map", **SMALL, epochs=3)
     check_dataframe_column_names_consistency(kind.__name__, estimator)
 
 
