@@ -56,7 +56,7 @@ def root_of(laws: Any, level: float) -> float:
 
     edges = laws.ppf(level)
     low, high = float(edges.min()), float(edges.max())
-    return low if high - low < 1e-12 else float(optimize.brentq(excess, low, high, xtol=1e-13))
+    return low if high - low < 1e-12 else float(optimize.brentq(excess, low, high, xtol=1e-10))
 
 
 # ---------------------------------------------------------------------------------------------------------
