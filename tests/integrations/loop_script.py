@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+import traceback
 import warnings
 from pathlib import Path
 from typing import Any
@@ -48,16 +49,42 @@ def leave(rank: int, model: bw.BayesianModule, **others: Any) -> None:
 
 
 def in_torch() -> None:
+    """Both processes of the group are forked from this one, which has imported what they need.
+
+    They end with all they hold: torch may wait for ever where the last to hold a group of processes is taken apart.
+    """
+    started = []
+    for rank in range(RANKS):
+        child = os.fork()
+        if child:
+            started.append(child)
+            continue
+        status = 1
+        try:
+            held = in_torch_as(rank)
+            status = int(held is None)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    ends = [os.waitpid(child, 0)[1] for child in started]
+    sys.exit(any(ends))
+
+
+def in_torch_as(rank: int) -> nn.Module:
     model, objective, x, y = parts()
     loss = bw.Loss(objective, model)
     loss.generator = bw.make_generator(1)
-    torch.distributed.init_process_group("gloo")
-    rank, wrapped = torch.distributed.get_rank(), nn.parallel.DistributedDataParallel(loss)
+    meeting = f"file://{sys.argv[2]}/meeting"
+    torch.distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=RANKS)
+    wrapped = nn.parallel.DistributedDataParallel(loss)
     share = slice(rank * EXAMPLES // RANKS, (rank + 1) * EXAMPLES // RANKS)
     wrapped(x[share], y[share]).backward()
     torch.optim.SGD(model.parameters(), RATE).step()
     leave(rank, model)
-    torch.distributed.destroy_process_group()
+    torch.distributed.barrier()
+    return wrapped
 
 
 def in_accelerate() -> None:

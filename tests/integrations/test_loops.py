@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import bayeswell as bw
 from bayeswell.averaging import HWA, SWAG
 from bayeswell.integrations import Collecting, lifted_in
+from quick_python import QUICK_PYTHON
 
 from . import loop_script
 
@@ -124,9 +125,10 @@ def run_script(kind: str, folder: Path) -> list[dict[str, Any]]:
     here = {**clean, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(bw.__file__).parents[1])}
     group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     ranks: list[dict[str, str]] = [{**group, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
-    if kind == "lightning":  # it starts its second process itself
+    if kind != "accelerate":  # it starts its other processes itself
         ranks = [{}]
-    command = [sys.executable, str(loop_script.__file__), kind, str(folder)]
+    python = QUICK_PYTHON if kind == "torch" else sys.executable
+    command = [python, str(loop_script.__file__), kind, str(folder)]
     processes = [subprocess.Popen(command, env={**here, **own}, stderr=subprocess.PIPE, text=True) for own in ranks]
     for process in processes:
         _, said = process.communicate(timeout=180)
