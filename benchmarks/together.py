@@ -19,9 +19,10 @@ from .nets import NETS
 from .timing import Case
 
 ALONE, TOGETHER = "one after another", "side by side"
+AT_A_TIME = 2
 MEMBERS = 5
-"""... all at a time: of five at two at a time the last would leave a core idle."""
-METHODS, SEEDS, AT_A_TIME = ("map", "bbb", "k-tied", "swag"), 2, 2
+"""... of which two processes share the third."""
+METHODS, SEEDS = ("map", "bbb", "k-tied", "swag"), 2
 """Eight runs."""
 EXAMPLES, EPOCHS = 4000, 10
 
@@ -52,17 +53,17 @@ def comparison(workers: int, epochs: int = EPOCHS // 2) -> list[float]:
         return [row["nll"] for row in found.table]
 
 
-def cases(work: Callable[[int], object], workers: int) -> list[Case]:
+def cases(work: Callable[[int], object]) -> list[Case]:
     """Long enough to be timed alone, in turns."""
-    ways = ((ALONE, 1), (TOGETHER, workers))
+    ways = ((ALONE, 1), (TOGETHER, AT_A_TIME))
     return [Case(name, lambda number=number: partial(work, number), calls=1, settle=0) for name, number in ways]
 
 
 def ensemble_cases() -> list[Case]:
     """Members."""
-    return cases(ensemble, MEMBERS)
+    return cases(ensemble)
 
 
 def comparison_cases() -> list[Case]:
     """Runs."""
-    return cases(comparison, AT_A_TIME)
+    return cases(comparison)

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from fractions import Fraction
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -245,7 +246,32 @@ def test_workers_without_members_to_share_are_said_to_have_nothing_to_do() -> No
         bw.fit(**problem(), method="bbb", workers=4)
 
 
-def test_shares_are_as_equal_as_can_be() -> None:
-    assert _shares(range(5), 2) == [[0, 1, 2], [3, 4]]
-    assert _shares(range(2, 5), 8) == [[2], [3], [4]]
+def test_shares_are_of_one_length() -> None:
+    """... and what is cut in two is begun first behind the cut, and ended last before it."""
+    half, third = Fraction(1, 2), Fraction(1, 3)
+    assert _shares(range(4), 2) == [[(0, 1), (1, 1)], [(2, 1), (3, 1)]]
+    assert _shares(range(5), 2) == [[(0, 1), (1, 1), (2, 1)], [(2, half), (3, 1), (4, 1)]]
+    assert _shares(range(5), 3) == [[(0, 1), (1, 1)], [(1, third), (2, 1), (3, 1)], [(3, 2 * third), (4, 1)]]
+    assert _shares(range(2, 5), 8) == [[(2, 1)], [(3, 1)], [(4, 1)]]
     assert _shares(range(0), 3) == []
+
+
+def test_a_member_that_two_processes_share_is_trained_once(tmp_path: Path) -> None:
+    """Three by two processes, of 2 epochs of 4 batches each: half of the second and all of the third are elsewhere."""
+    settings: dict[str, Any] = {**problem(), "epochs": 2, "method": "deep-ensemble", "members": 3}
+    all_here, some_here = Counting(os.getpid()), Counting(os.getpid())
+    whole = bw.fit(**settings, augment=all_here, folder=tmp_path / "whole")
+    shared = bw.fit(**settings, augment=some_here, folder=tmp_path / "shared", workers=2)
+    require_same(whole, shared)
+    assert all_here.batches - some_here.batches == 4 + 8
+
+
+class Counting:
+    """Changes nothing, and counts the batches of the process that made it."""
+
+    def __init__(self, home: int) -> None:
+        self.home, self.batches = home, 0
+
+    def __call__(self, inputs: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        self.batches += os.getpid() == self.home
+        return inputs

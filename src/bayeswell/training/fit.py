@@ -110,7 +110,8 @@ def fit(
         accumulate: cut each batch into so many pieces, whose gradients are summed: the same step in less memory.
         devices: how many devices, or ``Devices(accelerator, devices, strategy, precision)``.
         workers: how many members of an ensemble (or chains of a sampler) are trained at a time, each in a process with
-            as many threads as this one (``torch.set_num_threads``); bit for bit the members that one process trains.
+            as many threads as this one (``torch.set_num_threads``); bit for bit the members that one process trains. As
+            many as there are cores, over threads; two processes share a member where they do not come out even.
             As in every program that starts processes, a script's own work stands under ``if __name__ == "__main__":``.
         folder: where the run keeps settings, metrics, checkpoints, and at its end the model and what came out, for the
             commands ``evaluate``, ``predict`` and ``report``; a ``RunFolder`` says more.

@@ -2,7 +2,9 @@
 
 A helper is a process that trains a member ahead of the one that asked. All it leaves is the checkpoint at the member's
 end, in a folder of the member's own; whoever gathers the members goes on from there, as from any checkpoint. So a
-helper that is killed costs time and nothing else: its member is gone on with from its last checkpoint. ::
+helper that is killed costs time and nothing else: its member is gone on with from its last checkpoint. In the same way
+two processes share a member, where members are no multiple of processes: one trains it up to some step, the other goes
+on from there when it has nothing else left to do. ::
 
     RUN/members/3/    config.json, checkpoints/, newest.json: as in any run's folder; gone when the run has ended
 """
@@ -16,11 +18,13 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import pairwise
+from math import ceil, floor
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -58,6 +62,13 @@ class Beginnings(Protocol):
         """A member's run at its first step."""
 
 
+class Job(NamedTuple):
+    """A member, and up to which part of its steps it is to be trained, from wherever it stands."""
+
+    member: int
+    part: Fraction = Fraction(1)
+
+
 class Helpers:
     """Helper processes at work on some of the members; ``state_of`` waits for one and gives where it stands."""
 
@@ -66,9 +77,9 @@ class Helpers:
         self._busy: dict[int, _Helper] = {}
         self._failed = False
 
-    def start(self, plan: Beginnings, looks: Looks, best: KeepBest | None, members: list[int]) -> None:
-        """One more process, for these members, in their order."""
-        work = (plan, looks, best, self, members, torch.get_num_threads(), torch.get_default_dtype())
+    def start(self, plan: Beginnings, looks: Looks, best: KeepBest | None, share: list[Job]) -> None:
+        """One more process, for these jobs, in their order. Of two that share a member the first to start ends it."""
+        work = (plan, looks, best, self, share, torch.get_num_threads(), torch.get_default_dtype())
         if self._failed:
             return
         try:
@@ -76,7 +87,7 @@ class Helpers:
         except CannotStart as error:
             self._do_without(str(error))
         else:
-            self._busy |= dict.fromkeys(members, one)
+            self._busy = {**{job.member: one for job in share}, **self._busy}
 
     def _do_without(self, why: str) -> None:
         """Say, once, that there are no helpers."""
@@ -213,12 +224,21 @@ def require_content_with_epochs(callbacks: Sequence[Callback]) -> None:
             )
 
 
-def _shares(members: Sequence[int], workers: int) -> list[list[int]]:
-    """Members one behind the other in as equal parts as can be, larger ones first; none is empty."""
+def _shares(members: Sequence[int], workers: int) -> list[list[Job]]:
+    """Equal parts of all members laid end to end (McNaughton's rule); none is empty, none shorter than a member.
+
+    A member that is cut in two is begun first of all by the process behind the cut, and ended last of all by the one
+    before it: with shares of at least a member's length the one is done before the other wants to go on.
+    """
     number = min(workers, len(members))
-    size, more = divmod(len(members), max(1, number))
-    starts = [index * size + min(index, more) for index in range(number + 1)]
-    return [list(members[start:stop]) for start, stop in pairwise(starts)]
+    cuts = [Fraction(index * len(members), number) for index in range(number + 1)] if number else []
+    return [
+        [
+            *([Job(members[floor(start)], ceil(start) - start)] if start.denominator > 1 else []),
+            *map(Job, members[ceil(start) : ceil(stop)]),
+        ]
+        for start, stop in pairwise(cuts)
+    ]
 
 
 def _help(parcel: Parcel, mouth: Connection) -> None:
@@ -235,16 +255,16 @@ def _help(parcel: Parcel, mouth: Connection) -> None:
 
 def _train_members(
     mouth: Connection, plan: Beginnings, looks: Looks, best: KeepBest | None, to: Helpers,
-    members: list[int], threads: int, dtype: torch.dtype,
+    share: list[Job], threads: int, dtype: torch.dtype,
 ) -> None:  # fmt: skip
     torch.set_num_threads(threads)  # as in the process that asked: sums depend on it
     torch.set_default_dtype(dtype)
     warnings.simplefilter("ignore")
-    for member in members:
+    for member, part in share:
         folder = to.folder_of(member)
         try:
             folder.open({**to.settings, "member": member})
-            _train(plan, looks, best, folder, member, mouth)
+            _train(plan, looks, best, folder, Job(member, part), mouth)
         except Interrupted:
             return
         except BayeswellError:
@@ -255,17 +275,43 @@ def _train_members(
 
 
 def _train(
-    plan: Beginnings, looks: Looks, best: KeepBest | None, folder: RunFolder, member: int,
+    plan: Beginnings, looks: Looks, best: KeepBest | None, folder: RunFolder, job: Job,
     mouth: Connection,
 ) -> None:  # fmt: skip
     with own_global_stream(), watched_signals() as signals, warnings.catch_warnings():
-        run = plan.begin(member, [*([] if best is None else [copy.deepcopy(best)]), Checkpointer(folder, signals, [])])
+        keeping = Checkpointer(folder, signals, [])
+        leaving = _Leave(keeping, job.part)
+        run = plan.begin(job.member, [*([] if best is None else [copy.deepcopy(best)]), keeping, leaving])
         saved = folder.newest()
         if saved is not None:
             run.load_state_dict(saved["run"])
         warnings.simplefilter("always", BayeswellWarning)
         warnings.showwarning = lambda message, *_: mouth.send(str(message))
-        train(run, looks)
+        with suppress(_Left):
+            train(run, looks)
+
+
+class _Left(Exception):
+    """The rest of a member's steps is another's."""
+
+
+class _Leave(Callback):
+    """Saves the state after some part of a run's steps, and ends training there."""
+
+    def __init__(self, keeping: Checkpointer, part: Fraction) -> None:
+        self.keeping, self.part = keeping, part
+
+    def _is_there(self, run: Run) -> bool:
+        return self.part < 1 and run.step >= self.part * run.epochs * run.batches.count
+
+    def start(self, run: Run) -> None:
+        if self._is_there(run):  # as it was saved by whoever came so far
+            raise _Left
+
+    def after_step(self, run: Run) -> None:
+        if self._is_there(run):
+            self.keeping.save(run)
+            raise _Left
 
 
 def _unopened(folder: RunFolder) -> RunFolder:
