@@ -15,6 +15,7 @@ from bayeswell.training import Result, fit
 from make_references import (
     Problem,
 )
+from methods.unjudged import unjudged
 from truths.arrays import Array
 from truths.linear_regression import LinearRegression
 
@@ -32,7 +33,7 @@ LINEAR = LinearRegression.make(3, count=60, dimension=3, mixing=1.2)
 
 
 def quiet_fit(*arguments: Any, **settings: Any) -> Result:
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), unjudged():
         # Short chains are said to be short.
         warnings.simplefilter("ignore", bw.BayeswellWarning)
         return fit(*arguments, **settings)

@@ -13,6 +13,7 @@ import bayeswell as bw
 from bayeswell.methods import Assembly, assemble
 from bayeswell.objectives import ELBO
 from methods.meta_device import META, OnlyMeta, moved, nothing_is_looked_at, on_meta, put_on_meta
+from methods.unjudged import unjudged
 
 NAMES = sorted(bw.METHODS)
 SHARP = ["f-bbb", "f-swag", "f-sgld"]
@@ -96,7 +97,7 @@ def test_samplers_of_a_given_rate_read_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_prediction_of_every_method_stays_on_its_device(name: str) -> None:
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), unjudged():
         warnings.simplefilter("ignore")
         members = 2 if name in ("auto", "deep-ensemble") else 1
         # Eight steps: in fewer SWAG has too few snapshots.
