@@ -33,8 +33,10 @@ def evaluation_mode(model: HasModes) -> Iterator[None]:
         # Not train(True) on the way out: a user may keep, say, one batch norm in evaluation mode.
         before = [(module, module.training) for module in model.modules()]
         try:
-            model.train(False)
+            if any(training for _, training in before):  # to set an attribute of a module takes long
+                model.train(False)
             yield
         finally:
             for module, training in before:
-                module.training = training
+                if module.training is not training:
+                    module.training = training

@@ -43,8 +43,9 @@ def std_factor(
     found = []
     for points, probes in ((iter([like]), _PROBES), (drawn, 1)):
         total = torch.zeros_like(std)
-        for point in points:
-            total += _squared_probes(model, likelihood, point, inputs, generator, probes)
+        with evaluation_mode(model), plain_kernels(model):
+            for point in points:
+                total += _squared_probes(model, likelihood, point, inputs, generator, probes)
         data = dataset_size / temperature / examples * total / _PROBES
         own = prior.double().expand_as(std)
         told = data > _DETERMINED * own
@@ -62,7 +63,7 @@ def _squared_probes(
     """The sum of so many g^2, from one pass through the network at this point and a pass backwards for each."""
     leaf = point.detach().clone().requires_grad_()
     total = torch.zeros_like(leaf, dtype=torch.float64)
-    with torch.enable_grad(), evaluation_mode(model), plain_kernels(model):
+    with torch.enable_grad():
         outputs = model.call(model.layout.unflatten(leaf), inputs)
         for left in reversed(range(probes)):
             with torch.no_grad():
