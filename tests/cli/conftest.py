@@ -10,6 +10,7 @@ import pytest
 
 from bayeswell.cli import main
 from bayeswell.report import figures
+from plots.quick_drawing import drawn_quickly  # noqa: F401 -- a fixture for all tests below
 
 SMALL = ["--model", "mlp", "--model-set", "hidden=[12]", "--epochs", "2", "--batch-size", "300", "--draws", "5"]
 """A network that trains in a blink."""

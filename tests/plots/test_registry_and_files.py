@@ -18,12 +18,14 @@ from matplotlib import pyplot
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import imread
+from matplotlib.markers import MarkerStyle
 from matplotlib.text import Text
 
 import bayeswell as bw
 from bayeswell import plots
 from bayeswell.plots.canvas import WIDTH
 from plots.plot_samples import SAMPLES, bins, epochs, images
+from plots.quick_drawing import OWN_LAYOUT, OWN_MARKER
 
 HOSTILE = "<script>alert('x')</script> $\\frac{$ & \"]]> --> \x00\x1b _{"
 NAMES = list(plots.PLOTS)
@@ -40,7 +42,9 @@ def unarranged(figure: Figure) -> Figure:
 def arranged(name: str) -> Figure:
     """A sample in the light theme with its layout done, which is then left as it is."""
     figure = plots.PLOTS[name].draw(SAMPLES[name])
-    figure.draw_without_rendering()
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    engine.execute(figure)
     return unarranged(figure)
 
 
@@ -88,8 +92,12 @@ def test_a_svg_is_small_and_whole(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["reliability", "examples", "loss_plane", "momentum_landscape", "std_heat_maps"])
-def test_a_svg_is_the_same_every_time(name: str) -> None:
-    assert drawn_once(name) == svg_of(name, arranged(name))
+def test_a_svg_is_the_same_every_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also without the shortcuts that these tests take."""
+    once = drawn_once(name)
+    monkeypatch.setattr(Text, "_get_layout", OWN_LAYOUT)
+    monkeypatch.setattr(MarkerStyle, "_set_marker", OWN_MARKER)
+    assert once == svg_of(name, arranged(name))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -315,7 +323,7 @@ def test_a_figure_of_the_theme_auto_takes_the_colours_of_its_page() -> None:
             assert colour.lower() not in svg
         assert "fill: var(--plot-background, #ffffff)" in svg
         assert "var(--plot-ink, #1f2328)" in svg
-        plain = plots.figure_to_svg(unarranged(plots.PLOTS[name].draw(SAMPLES[name], "light")))
+        plain = drawn_once(name)
         assert "var(" not in plain
         # With the light theme's colours in their places it is the light figure.
         assert re.sub(r"var\([^,]+, (#[0-9a-f]{6})\)", r"\1", svg).count("#ffffff") >= plain.count("#ffffff")
@@ -334,7 +342,7 @@ def test_a_label_that_looks_like_a_colour_is_not_changed() -> None:
 def test_at_the_width_of_a_phone_every_text_can_be_read_and_none_is_cut(name: str) -> None:
     """Shown 340 pixels wide, letters are 9 pixels high; texts stay within the figure."""
     figure = arranged_once(name)
-    figure.draw_without_rendering()  # it may have been saved since, at another resolution
+    figure.draw_without_rendering()  # it may have been saved, at another resolution
     assert figure.get_figwidth() == pytest.approx(WIDTH)
     whole, inside = figure.bbox, figure.bbox.padded(1)
     ticks = {tick for axes in figure.axes for tick in (*axes.get_xticklabels(), *axes.get_yticklabels())}

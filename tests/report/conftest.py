@@ -11,6 +11,7 @@ import pytest
 
 from bayeswell.cli import main
 from bayeswell.persistence import read_document, write_document
+from plots.quick_drawing import drawn_quickly  # noqa: F401 -- a fixture for all tests below
 from report.drawn_once import Drawn
 
 VOID = frozenset({"meta", "link", "input", "br", "img", "hr", "path", "use"})
