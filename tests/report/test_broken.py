@@ -102,6 +102,7 @@ def test_an_inspection_of_another_model_is_not_believed(run: Path, compared: Pat
     assert found.missing == ["its model has not been measured"]
 
 
+@pytest.mark.usefixtures("sketched")
 def test_a_comparison_that_names_what_is_not_there(run: Path, compared: Path, tmp_path: Path, parse: Any) -> None:
     record = read_document(compared / "comparison.json")
     record["rows"][0]["runs"] = ["../../etc", "lost-seed0", 5]
@@ -117,6 +118,7 @@ def test_a_comparison_that_names_what_is_not_there(run: Path, compared: Path, tm
     assert "etc: the run that" in words
 
 
+@pytest.mark.usefixtures("sketched")
 @pytest.mark.filterwarnings("ignore:.*result.json' has no seal:bayeswell.BayeswellWarning")  # it lay beside it
 @pytest.mark.parametrize("name", ["config.json", "result.json", "metrics.jsonl", "inspection.json"])
 def test_a_folder_with_one_file_of_a_run_is_told_of(run: Path, tmp_path: Path, name: str, parse: Any) -> None:
