@@ -204,7 +204,9 @@ def test_f_sgld_draws_from_the_sharpness_aware_posterior() -> None:
     away = grid - optimum
     slope = curvature * (away + rho * np.sign(away)) + grid / problem.prior_std[0] ** 2
     kernel = stats.norm.pdf(grid[:, None], grid - lr / count * slope, np.sqrt(2 * lr / count))
-    density = np.linalg.matrix_power(kernel / kernel.sum(0), 200)[:, 300]
+    kernel, density = kernel / kernel.sum(0), np.eye(len(grid))[300]
+    for _ in range(200):
+        density = kernel @ density
     mean = grid @ density
     variance, fourth = (grid - mean) ** 2 @ density, (grid - mean) ** 4 @ density
     found, effective = square_errors(result.model.posterior.weights.reshape(chains, -1, 1), np.array([mean]))

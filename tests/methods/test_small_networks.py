@@ -29,13 +29,29 @@ def network_fit(problem: Problem, method: str, net: nn.Module | None = None, **s
     return quiet_fit(net, data, method, problem.likelihood, **settings)
 
 
+class SideBySide(nn.Conv1d):
+    """What a grouped convolution of width 1 does, as products of matrices: several times as quick."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, groups x inside, 1) -> (n, groups x outside, 1)."""
+        apart = x.reshape(len(x), self.groups, -1).transpose(0, 1)
+        weights = self.weight.reshape(self.groups, -1, apart.shape[-1])
+        found = (apart @ weights.mT).transpose(0, 1).reshape(len(x), -1)
+        return (found if self.bias is None else found + self.bias)[..., None]
+
+
+def test_side_by_side_is_the_grouped_convolution() -> None:
+    layer, x = SideBySide(12, 6, 1, groups=3).double(), torch.randn(5, 12, 1, dtype=torch.float64)
+    torch.testing.assert_close(layer(x), nn.Conv1d.forward(layer, x))
+
+
 def chains_fit(problem: Problem, chains: int, likelihood: dict[str, Any], **settings: Any) -> Result:
     """SGHMC on independent networks side by side, (inputs) -> (chains, outputs): a step of all for the price of one."""
     inside, hidden, outputs = problem.widths
     torch.manual_seed(0)
     net = nn.Sequential(
         nn.Linear(inside, chains * hidden), nn.Tanh(), nn.Unflatten(1, (chains * hidden, 1)),
-        nn.Conv1d(chains * hidden, chains * outputs, 1, groups=chains), nn.Unflatten(1, (chains, outputs)),
+        SideBySide(chains * hidden, chains * outputs, 1, groups=chains), nn.Unflatten(1, (chains, outputs)),
         nn.Flatten(2),
     )  # fmt: skip
     targets = torch.from_numpy(problem.train_targets)[:, None].expand(-1, chains, *problem.train_targets.shape[1:])

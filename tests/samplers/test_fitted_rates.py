@@ -49,13 +49,16 @@ def test_untuned_stds_are_those_of_the_posterior(name: str, condition: float, lo
 
 @pytest.mark.parametrize("name", ["sghmc", "psgld"])
 def test_minibatches_do_not_widen_the_draws(name: str) -> None:
-    """At a rate from curvature alone they would be six times too wide (sghmc); what is allowed is 1.22, and luck."""
-    chain = Chain(PARTS[name], Linear.made(1.0), 20, 3000)
+    """At a rate from curvature alone they would be six times too wide (sghmc); what is allowed is 1.22, and luck.
+
+    Ratios were 0.84 to 1.18 with four seeds.
+    """
+    chain = Chain(PARTS[name], Linear.made(1.0), 20, 1000, copies=12)
     with warnings.catch_warnings():
         warnings.simplefilter("error", BayeswellWarning)  # nothing to be said at temperature 1
         _, std = chain.run().ratios()
     assert chain.sampler.fit.heat == pytest.approx(0.5)
-    assert bool(((std > 0.6) & (std < 1.4)).all()), std
+    assert bool(((std > 0.7) & (std < 1.35)).all()), std
 
 
 def test_a_cold_chain_says_what_minibatches_do_to_it() -> None:
