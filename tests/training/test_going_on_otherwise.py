@@ -59,12 +59,12 @@ def test_another_batch_size_begins_anew() -> None:
 def test_the_posterior_becomes_the_prior_only_when_asked_for() -> None:
     old, new = line(30, 4), line(30, 5)
     how: dict[str, Any] = {"lr": 0.03, "rate": "constant", "batch_size": 30}
-    first = fit_line(nn.Linear(1, 1, bias=False).double(), old, "bbb", epochs=200, **how)
-    second = fit_line(first, new, epochs=200, prior="posterior", batch_size=30)
-    third = fit_line(second, new, epochs=50, batch_size=30)
+    first = fit_line(nn.Linear(1, 1, bias=False).double(), old, "bbb", epochs=20, **how)
+    second = fit_line(first, new, epochs=20, prior="posterior", batch_size=30)
+    third = fit_line(second, new, epochs=5, batch_size=30)
     assert torch.equal(third.model.prior.centre, first.model.posterior.mean_vector())
-    assert len(third.histories[0].epochs) == 250  # the same run, longer
-    longer = fit_line(first, new, epochs=250, prior="posterior", batch_size=30)
+    assert len(third.histories[0].epochs) == 25  # the same run, longer
+    longer = fit_line(first, new, epochs=25, prior="posterior", batch_size=30)
     assert torch.equal(third.model.posterior.mean_vector(), longer.model.posterior.mean_vector())
 
 
