@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bayeswell.models import build_model, densenet, resnet
+from bayeswell.random import seed_global_generator
 
 CIFAR, MNIST, IMAGENET = (3, 32, 32), (1, 28, 28), (3, 224, 224)
 
@@ -79,7 +80,7 @@ def on_meta(choice: Any, shape: tuple[int, ...], outputs: int, vocabulary: int |
 
 def small(name: str, seed: int = 0, **changed: Any) -> nn.Module:
     """A small form of a model for three classes."""
-    torch.manual_seed(seed)
+    seed_global_generator(seed)
     settings, shape = SMALL[name]
     vocabulary = VOCABULARY if name == "lstm" else None
     return build_model({"name": name, **settings, **changed}, shape, CLASSES, vocabulary=vocabulary)

@@ -16,6 +16,7 @@ import bayeswell as bw
 from bayeswell.posteriors import Empirical, EmpiricalPosterior
 from bayeswell.posteriors.std_forms import log_softplus, softplus_inverse
 from bayeswell.priors import lay_out
+from bayeswell.random import seed_global_generator
 from nets import POSTERIOR_CHOICES, Choice, covariance_of, generic, label, lift, randomise
 from truths.arrays import Array, float64
 from truths.gaussian import (
@@ -36,7 +37,7 @@ each_density = pytest.mark.parametrize("posterior", DENSE, ids=label)
 
 def mixed_net() -> nn.Module:
     """Kernels, a transposed kernel, a matrix and vectors: 43 weights in 6 sites."""
-    torch.manual_seed(81)
+    seed_global_generator(81)
     return nn.Sequential(nn.Conv1d(2, 3, 2), nn.ConvTranspose1d(3, 2, 2), nn.Flatten(), nn.Linear(6, 2))
 
 
