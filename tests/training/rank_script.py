@@ -19,6 +19,7 @@ warnings.simplefilter("ignore")
 warnings.filterwarnings("always", "rank . has been silent", bw.BayeswellWarning)
 torch.set_num_threads(1)
 runs = json.loads(sys.argv[1])
+sys.executable = runs[0].get("python", sys.executable)  # what Fabric starts the other rank with
 x = torch.randn(53, 4, generator=torch.Generator().manual_seed(0))
 
 

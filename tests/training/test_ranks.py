@@ -20,6 +20,7 @@ import bayeswell as bw
 from bayeswell.objectives import ELBO
 from bayeswell.training import as_batches
 from bayeswell.training.engine import Engine
+from quick_python import QUICK_PYTHON
 
 SCRIPT = Path(__file__).parent / "rank_script.py"
 
@@ -76,9 +77,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def programs(folder: Path) -> dict[str, Ended]:
     """Two programs of two ranks at the same time, as a start takes seconds: one of them loses its second rank.
 
-    The other has all the runs that come to their end, the last of them the one that the first program has left.
+    The other has all the runs that come to their end, the last of them the one that the first program has left. Only
+    the rank that is to be killed has its libraries from the start: how it ends is not asked.
     """
-    killed = start(a_run(folder / "run", "bbb", pause_rank=1))
+    killed = start(a_run(folder / "run", "bbb", pause_rank=1, python=QUICK_PYTHON))
     whole = start(
         a_run(folder / "one", ranks=1),
         a_run(folder / "two"),
