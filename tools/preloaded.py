@@ -254,7 +254,8 @@ def ask(place: str, arguments: Sequence[str]) -> int:
         }  # fmt: skip
         message = json.dumps(asked).encode() + b"\n"
         sent = socket.send_fds(server, [message], streams)
-        server.sendall(message[sent:])
+        if sent < len(message):  # to send nothing fails, too, once the program has ended and nobody is there
+            server.sendall(message[sent:])
         for stream in streams[3:]:  # it waits for nobody: whoever reads to the end of a pipe must come to it
             os.close(stream)
         answers = server.makefile("r")
