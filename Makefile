@@ -5,8 +5,6 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 BENCH_VENV := .venv-bench
 JOBS   ?= 2
-# Some tests wait, for processes, locks and kills: one worker more than cores has something to do meanwhile.
-WORKERS ?= 3
 ARGS   ?=
 
 # `make PYTHON=/path/to/python3` names the interpreter that makes the environment.
@@ -45,7 +43,7 @@ demo: environment-run ## install, then show what Bayesian methods gain and lose:
 	    --title "What Bayesian methods gain over ordinary training, and at what price"
 
 test: environment-dev ## install, then run the tests (ARGS="-k name" picks some)
-	$(TEST_ENV) $(PY) -m pytest -n $(WORKERS) --dist worksteal --durations 10 $(ARGS)
+	$(TEST_ENV) $(PY) -m pytest -n $(JOBS) --dist worksteal --durations 10 $(ARGS)
 
 test-slow: environment-dev ## the tests marked slow, and only those
 	$(TEST_ENV) $(PY) -m pytest -n $(JOBS) --dist worksteal --durations 10 -m slow $(ARGS)

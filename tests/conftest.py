@@ -95,7 +95,7 @@ def hasty_disks() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def quick_seeds() -> Iterator[None]:
-    """``torch.manual_seed`` in 2 microseconds: on a machine without accelerators it notes three stacks for them."""
+    """``torch.manual_seed`` without the stacks that it notes for accelerators that are not there."""
 
     def seeded(seed: int) -> torch.Generator:
         seed_global_generator(int(seed))
