@@ -173,7 +173,7 @@ PARTS = {
         *(Part(f"step/{net}", _steps(net), 0.3) for net in LARGE),
         *(Part(f"step/{net}", _steps(net), 0.3) for net in ENCODERS),
         *(Part(f"predict/{net}", _predictions(net), 0.4, quick=True) for net in SMALL),
-        *(Part(f"predict/{net}", _predictions(net), 0.1) for net in LARGE),
+        *(Part(f"predict/{net}", _predictions(net), 0.2) for net in LARGE),
         *(Part(f"average/{net}", _averages(net), quick=True) for net in SMALL),
         *(Part(f"update/{place}", _updates(place), quick=True) for place in updates.PLACES),
         *(Part(f"loop/{net}", _loop(net), 0.5, quick=True) for net in SMALL),

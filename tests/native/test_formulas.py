@@ -55,8 +55,9 @@ KERNELS = [
     [[7, 2, 3, 9], [61, 1, 1, 6], [67, 4, 2, 1]],
     [[100, 31, 65, 9], [20_000, 2, 9_000, 3]],
     [[16_380, 1, 2, 3], [16_386, 40_000, 1, 1]],
+    [[16_375, 1, 2, 20_000], [56_380, 3, 24, 9], [57_100, 2, 19, 25]],
 ]
-"""Places, filters, channels, positions: at the start, side by side, with gaps, over the borders of chunks (16,384)."""
+"""Places, filters, channels, positions: at the start, side by side, with gaps, over the borders of chunks (16,384), and longer."""
 
 
 @needs_library

@@ -26,32 +26,59 @@ struct Kernel {
     int64_t end() const { return place + filters * channels * positions; }
 };
 
+constexpr int64_t TURNED = 8;  // channels whose positions are read as they lie and written as pieces of rows
+
+// Channels [low, high) of one filter, (channels, positions) to (positions, channels). Whole rows one after another would be
+// gathered from all over the filter, which some processors do number by number. Positions are known when it is compiled,
+// or else (0) when it runs.
+template <int known>
+void turn(const float* filter, float* out, int64_t channels, int64_t positions, int64_t low, int64_t high) {
+    const int64_t width = known ? known : positions;
+    int64_t c = low;
+    for (; c + TURNED <= high; c += TURNED)
+        for (int64_t p = 0; p < width; ++p) {
+            float piece[TURNED];
+            for (int64_t i = 0; i < TURNED; ++i) piece[i] = filter[(c + i) * width + p];
+            std::memcpy(out + p * channels + c, piece, sizeof(piece));
+        }
+    for (; c < high; ++c)
+        for (int64_t p = 0; p < width; ++p) out[p * channels + c] = filter[c * width + p];
+}
+
+// Weights [from, to) of one filter; the first and the last channel may be there in part.
+void turn_filter(const Kernel& own, const float* filter, float* out, int64_t from, int64_t to) {
+    const int64_t positions = own.positions, low = (from + positions - 1) / positions, high = to / positions;
+    auto one = [&](int64_t i) { out[i % positions * own.channels + i / positions] = filter[i]; };
+    if (high < low) {  // a part of one channel
+        for (int64_t i = from; i < to; ++i) one(i);
+        return;
+    }
+    for (int64_t i = from; i < low * positions; ++i) one(i);
+    (positions == 9 ? turn<9> : turn<0>)(filter, out, own.channels, positions, low, high);
+    for (int64_t i = high * positions; i < to; ++i) one(i);
+}
+
 // The weights from first to last: those of kernels with channels last, the others where they are.
 void lay_out(const Kernel* kernels, int64_t count, const float* drawn, float* weights, int64_t first, int64_t last) {
     int64_t at = first;
+    auto copy_until = [&](int64_t stop) {
+        if (stop > at) std::memcpy(weights + at, drawn + at, (stop - at) * sizeof(float));
+        at = stop > at ? stop : at;
+    };
     for (int64_t k = 0; k < count && at < last; ++k) {
         const Kernel& own = kernels[k];
         const int64_t end = own.end() < last ? own.end() : last;
-        if (end <= at) continue;
-        const int64_t begin = own.place < last ? own.place : last;
-        if (begin > at) {
-            std::memcpy(weights + at, drawn + at, (begin - at) * sizeof(float));
-            at = begin;
-        }
-        const int64_t size = own.channels * own.positions, positions = own.positions;
+        if (end <= at || own.positions == 1) continue;  // of one position: laid out as it is
+        copy_until(own.place < last ? own.place : last);
+        const int64_t size = own.channels * own.positions;
         while (at < end) {  // filter by filter, of which a chunk may have the end or the beginning alone
             const int64_t filter = own.place + (at - own.place) / size * size;
-            const int64_t stop = filter + size < end ? filter + size : end, from = at - filter, to = stop - filter;
-            for (int64_t p = 0; p < positions; ++p) {
-                const int64_t low = (from - p + positions - 1) / positions, high = (to - p + positions - 1) / positions;
-                const float* source = drawn + filter + p;
-                float* row = weights + filter + p * own.channels;
-                for (int64_t c = from > p ? low : 0; c < (to > p ? high : 0); ++c) row[c] = source[c * positions];
-            }
+            const int64_t stop = filter + size < end ? filter + size : end;
+            turn_filter(own, drawn + filter, weights + filter, at - filter, stop - filter);
             at = stop;
         }
     }
-    if (at < last) std::memcpy(weights + at, drawn + at, (last - at) * sizeof(float));
+    copy_until(last);
 }
 
 // One chunk of several draws, each with a key of its own and `stride` behind the one before: means and stds come from the
