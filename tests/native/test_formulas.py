@@ -57,7 +57,7 @@ KERNELS = [
     [[16_380, 1, 2, 3], [16_386, 40_000, 1, 1]],
     [[16_375, 1, 2, 20_000], [56_380, 3, 24, 9], [57_100, 2, 19, 25]],
 ]
-"""Places, filters, channels, positions: at the start, side by side, with gaps, over the borders of chunks (16,384), and longer."""
+"""Places, filters, channels, positions: at the start, side by side, with gaps, over borders of chunks, and longer."""
 
 
 @needs_library
