@@ -107,6 +107,15 @@ def quick_seeds() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def no_verdicts() -> Iterator[None]:
+    """For tests of what is learned alone: fits say nothing of themselves."""
+    from unjudged import unjudged  # not above: it imports all of training, for which the workers would wait
+
+    with unjudged():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def fresh_start() -> Iterator[None]:
     """Seed the global generators; afterwards put back torch's global switches, whatever the test did."""

@@ -15,9 +15,9 @@ from bayeswell.training import Result, fit
 from make_references import (
     Problem,
 )
-from methods.unjudged import unjudged
 from truths.arrays import Array
 from truths.linear_regression import LinearRegression
+from unjudged import unjudged
 
 
 def network(problem: Problem, seed: int = 0) -> nn.Sequential:

@@ -13,7 +13,7 @@ import bayeswell as bw
 from bayeswell.methods import Assembly, assemble
 from bayeswell.objectives import ELBO
 from methods.meta_device import META, OnlyMeta, moved, nothing_is_looked_at, on_meta, put_on_meta
-from methods.unjudged import unjudged
+from unjudged import unjudged
 
 NAMES = sorted(bw.METHODS)
 SHARP = ["f-bbb", "f-swag", "f-sgld"]

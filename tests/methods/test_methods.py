@@ -20,7 +20,7 @@ from bayeswell.metrics import accuracy
 from bayeswell.optimizers import OPTIMIZERS, RATES
 from bayeswell.samplers import SAMPLERS
 from bayeswell.training import fit, fit_member
-from methods.unjudged import unjudged
+from unjudged import unjudged
 
 NAMES = [*METHODS, *(f"f-{name}" for name in METHODS), "f-bbb-geometry", "f-k-tied-geometry", "f-vl-geometry"]
 

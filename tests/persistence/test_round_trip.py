@@ -5,16 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import struct
+from collections import OrderedDict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import numpy
 import pytest
 import torch
+from hypothesis import given, strategies
 from torch import Tensor
 
 from bayeswell.errors import FileError, SettingError
 from bayeswell.persistence import Bundle, folders, read_bundle, write_bundle
+from bayeswell.persistence.contents import encode_record
 from bayeswell.persistence.manifest import FILES, MANIFEST, MAX_BYTES
 from persistence.bundles import assert_same, one_line, reseal, safetensors_file, save_some
 
@@ -74,6 +80,35 @@ def test_a_lazily_conjugated_tensor_keeps_its_sign(tmp_path: Path) -> None:
     tensor = torch.randn(5, dtype=torch.complex64).conj()
     write_bundle(tmp_path / "b", {"z": tensor}, {})
     assert torch.equal(read_bundle(tmp_path / "b").tensors["z"], tensor.resolve_conj())
+
+
+ANY_RECORD = strategies.recursive(
+    strategies.none()
+    | strategies.booleans()
+    | strategies.integers()
+    | strategies.floats(allow_nan=False, allow_infinity=False)
+    | strategies.text(),
+    lambda inner: strategies.lists(inner) | strategies.dictionaries(strategies.text(), inner),
+)
+
+
+@given(strategies.dictionaries(strategies.text(), ANY_RECORD))
+def test_a_record_is_written_as_json_writes_it(record: dict[str, Any]) -> None:
+    assert encode_record(record) == json.dumps(record, indent=2).encode("ascii") + b"\n"
+
+
+class Name(str):
+    """Text that says something else of itself."""
+
+    def __str__(self) -> str:
+        return "said"
+
+
+def test_what_is_derived_from_plain_data_is_written_as_that() -> None:
+    inside = (Name("x"), "\ud800", signal.SIGINT, numpy.float64(0.1), OrderedDict(), MappingProxyType({"a": 1}), ())
+    record = {Name("key"): Name("value"), "said": inside}
+    expected = {"said": ["said", "\ud800", 2, 0.1, {}, {"a": 1}, []]}
+    assert encode_record(record) == json.dumps(expected, indent=2).encode("ascii") + b"\n"
 
 
 def test_any_record_comes_back_equal_and_in_order(tmp_path: Path) -> None:

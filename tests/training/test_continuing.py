@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import bayeswell as bw
 from bayeswell.priors import LearnedPrior
 
-pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.BayeswellWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore::bayeswell.BayeswellWarning"), pytest.mark.usefixtures("no_verdicts")]
 
 NOISE, PRIOR = 0.7, 1.3
 TIGHT = {"temperature": 1.0, "batch_size": 1000, "likelihood": bw.Gaussian("known", NOISE), "prior": bw.Normal(PRIOR)}

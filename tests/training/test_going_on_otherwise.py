@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import bayeswell as bw
+from unjudged import unjudged
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.BayeswellWarning")
 
@@ -30,6 +31,22 @@ def exact_std(x: Tensor) -> float:
 def fit_line(start: Any, data: tuple[Tensor, Tensor], *method: Any, epochs: int, **settings: Any) -> bw.Result:
     first = {"likelihood": bw.Gaussian("known", NOISE), "temperature": 1.0, "prior": bw.Normal(1.0)}
     return bw.fit(start, data, *method, epochs=epochs, **({} if isinstance(start, bw.Result) else first), **settings)
+
+
+def test_a_verdict_changes_nothing_that_is_learned_now_or_later() -> None:
+    """What `unjudged` of other tests stands on."""
+    data = line(40, 6)
+
+    def learned() -> list[Tensor]:
+        first = fit_line(nn.Linear(1, 1).double(), data, "swag", epochs=8, batch_size=20, seed=3)
+        second = fit_line(first, data, epochs=2, batch_size=20, seed=3)
+        return [*first.model.state_dict().values(), *second.model.state_dict().values()]
+
+    torch.manual_seed(0)
+    judged = learned()
+    torch.manual_seed(0)
+    with unjudged():
+        assert all(torch.equal(*pair) for pair in zip(learned(), judged, strict=True))
 
 
 @pytest.mark.parametrize("method", ["ivon", "bbb"])

@@ -21,6 +21,8 @@ from bayeswell.training import run_folder as run_folder_module
 from bayeswell.training.run_folder import METRICS
 from survival import saved_state
 
+pytestmark = pytest.mark.usefixtures("no_verdicts")
+
 
 @pytest.fixture(autouse=True)
 def _quiet() -> None:
