@@ -15,7 +15,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from hypothesis import given, strategies
+from hypothesis import given, settings, strategies
 from torch import Tensor
 
 from bayeswell.errors import FileError, SettingError
@@ -89,9 +89,11 @@ ANY_RECORD = strategies.recursive(
     | strategies.floats(allow_nan=False, allow_infinity=False)
     | strategies.text(),
     lambda inner: strategies.lists(inner) | strategies.dictionaries(strategies.text(), inner),
+    max_leaves=12,
 )
 
 
+@settings(max_examples=30)
 @given(strategies.dictionaries(strategies.text(), ANY_RECORD))
 def test_a_record_is_written_as_json_writes_it(record: dict[str, Any]) -> None:
     assert encode_record(record) == json.dumps(record, indent=2).encode("ascii") + b"\n"
