@@ -15,7 +15,6 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from hypothesis import given, settings, strategies
 from torch import Tensor
 
 from bayeswell.errors import FileError, SettingError
@@ -80,23 +79,6 @@ def test_a_lazily_conjugated_tensor_keeps_its_sign(tmp_path: Path) -> None:
     tensor = torch.randn(5, dtype=torch.complex64).conj()
     write_bundle(tmp_path / "b", {"z": tensor}, {})
     assert torch.equal(read_bundle(tmp_path / "b").tensors["z"], tensor.resolve_conj())
-
-
-ANY_RECORD = strategies.recursive(
-    strategies.none()
-    | strategies.booleans()
-    | strategies.integers()
-    | strategies.floats(allow_nan=False, allow_infinity=False)
-    | strategies.text(),
-    lambda inner: strategies.lists(inner) | strategies.dictionaries(strategies.text(), inner),
-    max_leaves=12,
-)
-
-
-@settings(max_examples=30)
-@given(strategies.dictionaries(strategies.text(), ANY_RECORD))
-def test_a_record_is_written_as_json_writes_it(record: dict[str, Any]) -> None:
-    assert encode_record(record) == json.dumps(record, indent=2).encode("ascii") + b"\n"
 
 
 class Name(str):

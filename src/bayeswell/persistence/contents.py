@@ -54,7 +54,7 @@ def encode_record(record: Mapping[str, JSON]) -> bytes:
     if not isinstance(record, Mapping):
         raise SettingError(f"record is a {type(record).__name__}; it must be a mapping")
     try:
-        return _written(record, "\n", "record").encode("ascii") + b"\n"
+        return json.dumps(_plain(record, "record"), allow_nan=False, indent=2).encode("ascii") + b"\n"
     except RecursionError as error:
         raise SettingError("record is nested too deeply, or contains itself; it must be plain data") from error
     except ValueError as error:
@@ -106,55 +106,28 @@ def _is_unicode(name: str) -> bool:
     return True
 
 
-_Place: TypeAlias = "str | tuple[_Place, str | int]"
-"""Where a value stands: in what, and under which key or number; made into words only if there is something to say."""
-
-_quoted = json.encoder.encode_basestring_ascii
-
-
-def _written(value: Any, line: str, place: _Place) -> str:
-    """As ``json.dumps(value, indent=2)`` writes it, which is several times slower; ``line`` begins one at this depth.
-
-    What is no dict, list, str, int, float, bool or None, but derived from one, is written as that.
-    """
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
+def _plain(value: Any, where: str) -> Any:
+    """A copy made of dict, list, str, int, float, bool and None alone."""
+    if value is None or isinstance(value, bool):
+        return value
     if isinstance(value, str):
-        return _quoted(str(value))
+        return str(value)
     if isinstance(value, int):
-        return repr(int(value))
+        return int(value)
     if isinstance(value, float):
-        number = float(value)
-        if not math.isfinite(number):
-            raise SettingError(f"{_words(place)} = {value!r}; JSON has no such number: save it as a tensor or as None")
-        return repr(number)
-    inner = line + "  "
+        if not math.isfinite(value):
+            raise SettingError(f"{where} = {value!r}; JSON has no such number: save it as a tensor or as None")
+        return float(value)
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                kind = type(key).__name__
-                raise SettingError(f"{_words(place)} has the key {key!r} of type {kind}; keys must be str")
-        # By way of a dict: keys that are the same as text are one.
-        items = {str(key): _written(item, inner, (place, key)) for key, item in value.items()}
-        return _joined("{", [f"{_quoted(key)}: {item}" for key, item in items.items()], inner, line, "}")
+                raise SettingError(f"{where} has the key {key!r} of type {type(key).__name__}; keys must be str")
+        return {str(key): _plain(item, f"{where}[{key!r}]") for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return _joined("[", [_written(item, inner, (place, n)) for n, item in enumerate(value)], inner, line, "]")
+        return [_plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
     raise SettingError(
-        f"{_words(place)} is a {type(value).__name__}; it must be None, a bool, int, float, str, list or mapping"
+        f"{where} is a {type(value).__name__}; it must be None, a bool, int, float, str, list or mapping"
     )
-
-
-def _joined(begin: str, items: list[str], inner: str, line: str, end: str) -> str:
-    return f"{begin}{inner}{f',{inner}'.join(items)}{line}{end}" if items else begin + end
-
-
-def _words(place: _Place) -> str:
-    inside = ""
-    while not isinstance(place, str):
-        place, inside = place[0], f"[{place[1]!r}]{inside}"
-    return place + inside
 
 
 def _refuse_constant(literal: str) -> NoReturn:
