@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from sklearn.utils.estimator_checks import (
 
 from bayeswell.sklearn import BayesianClassifier, BayesianRegressor
 from bayeswell.sklearn.measure import Rows
+from unjudged import unjudged
 
 ESTIMATORS = [BayesianClassifier, BayesianRegressor]
 SMALL: dict[str, Any] = {"network": (8,), "batch_size": 75, "draws": 10}
@@ -43,11 +45,15 @@ pytestmark = [
 
 
 @pytest.fixture
-def brief_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a fit says of itself is not asked here, and would take as long as these fits: the same from fewer draws."""
+def brief_verdicts(method: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a fit says of itself is not asked here, and would take as long as these fits: one method has it, from fewer
+    draws.
+    """
     monkeypatch.setattr("bayeswell.training.verdicts.elbo._KL_DRAWS", 2)
     monkeypatch.setattr("bayeswell.training.verdicts.curvature._PROBES", 1)
     monkeypatch.setattr("bayeswell.training.verdicts.conclude.DRAWS", 2)
+    with nullcontext() if method == "auto" else unjudged():
+        yield
 
 
 @pytest.fixture

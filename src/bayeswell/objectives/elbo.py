@@ -67,6 +67,7 @@ class ELBO(Objective):
         self.likelihood = LIKELIHOODS.resolve(likelihood)
         self.dataset_size = dataset_size
         self.divergence = None if divergence is None else DIVERGENCES.resolve(divergence)
+        self._fitting = {name: DIVERGENCES.resolve(name) for name in ("analytic", "monte_carlo")}
         self.kl_weight = KL_WEIGHTS.resolve(kl_weight)
         self.temperature = temperature
         self.shown_temperature = shown_temperature
@@ -134,7 +135,7 @@ class ELBO(Objective):
         if divergence is None:
             point = POINT in model.posterior_part.provides
             analytic = point or model.prior.analytic or WEIGHT_SAMPLE not in model.estimator.provides
-            divergence = DIVERGENCES.resolve("analytic" if analytic else "monte_carlo")
+            divergence = self._fitting["analytic" if analytic else "monte_carlo"]
         check_divergence(model.posterior_part, model.prior, model.estimator, divergence)
         if self.divergence is None and divergence.name == "monte_carlo" and not self._told:
             self._told = True

@@ -38,7 +38,7 @@ def train(run: Run, looks: Looks = NOTHING_TO_LOOK_AT) -> History:
                 _require_use_of_weights(assembly)
             assembly.meet(targets, run.epoch)
             assembly.before_step(at)
-            one_step.optimizer.zero_grad(set_to_none=True)
+            run.forget_gradients()
             before, moves = 0.0 if fitting is None else run.fold()[0], True
             try:
                 for piece in run.engine.pieces(inputs, targets, at, run.batches, run.accumulate, weights, run.least):
@@ -92,7 +92,7 @@ def _again(run: Run, inputs: Inputs, targets: Tensor, weights: Tensor | None, at
         noise, model = run.streams.noise, run.assembly.model
         streams = noise.get_state(), torch.get_rng_state()
         kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
-        run.one_step.optimizer.zero_grad(set_to_none=True)
+        run.forget_gradients()
         for piece in run.engine.pieces(inputs, targets, at, run.batches, run.accumulate, weights, run.least):
             run.one_step.gradient(piece, noise)
         noise.set_state(streams[0])

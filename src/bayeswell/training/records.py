@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,7 +33,8 @@ class EpochRecord:
 
     def as_state(self) -> dict[str, Any]:
         """Plain data from which ``EpochRecord(**state)`` is the same again."""
-        return dataclasses.asdict(self)
+        # Not dataclasses.asdict, which copies number by number: every checkpoint has the records of all epochs.
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in vars(self).items()}
 
     def values(self) -> dict[str, float]:
         """All numbers by one name each, as they stand in a metrics file: ``validation.nll``, ``test.nll``, ..."""

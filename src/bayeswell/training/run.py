@@ -122,6 +122,11 @@ class Run:
             if float(asked) and not self.stopped:
                 self.stopped = "another rank asked to stop"
 
+    def forget_gradients(self) -> None:
+        """Before a step. Not ``zero_grad`` of the optimizer, which takes as long as a layer of a small network."""
+        for parameter in self.parameters.values():
+            parameter.grad = None
+
     def count(self, terms: Terms, targets: Tensor, at: Progress, weights: Tensor | None = None) -> None:
         """Add what a piece has shown to the sums of the epoch: total, kl, nll, score (over examples), examples.
 
