@@ -192,6 +192,36 @@ def test_a_registered_one_is_saved_by_its_name(tmp_path: Path, monkeypatch: pyte
     assert torch.equal(first.variance, second.variance)
 
 
+def _spread_by_a_network(name: str) -> bw.DistributionLikelihood:
+    """A Gaussian whose std is made of the outputs by a layer that the likelihood has as ``name``."""
+
+    class Spread(bw.DistributionLikelihood):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(3)
+            setattr(self, name, nn.Sequential(nn.Linear(1, 1)))
+
+        def distribution(self, outputs: Tensor) -> distributions.Distribution:
+            return distributions.Normal(outputs, getattr(self, name)(outputs).exp())
+
+    return Spread()
+
+
+def test_a_likelihoods_network_may_be_called_as_the_models() -> None:
+    found = []
+    for name in ("spread", "net"):  # the model's own layer is net.0.weight, too
+        torch.manual_seed(4)
+        net = nn.Sequential(nn.Linear(1, 3), nn.Tanh(), nn.Linear(3, 1))
+        x = torch.linspace(-1, 1, 30)[:, None]
+        likelihood = _spread_by_a_network(name)
+        result = bw.fit(
+            net, (x, x.sin()), "bbb", likelihood, where="last_layer", epochs=5, batch_size=10, progress=False, seed=0
+        )
+        found.append(dict(result.model.named_parameters()))
+    for key, value in found[0].items():
+        torch.testing.assert_close(value, found[1][key], rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("name", [*LIKELIHOODS, "function"])
 def test_results_pickle_and_copy(name: str) -> None:
     torch.manual_seed(9)

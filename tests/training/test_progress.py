@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from typing import Any
 
@@ -44,6 +45,25 @@ def test_a_terminal_sees_where_training_stands(monkeypatch: pytest.MonkeyPatch, 
         assert lines[0] == ""
         assert lines[1].startswith("map 0/15 -:--:--")
         assert all("\n" not in line for line in lines)
+
+
+@pytest.mark.parametrize("columns", ["70", "45"])
+def test_where_training_stands_is_seen_where_the_numbers_have_no_room(
+    monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setattr("bayeswell.training.progress._REFRESH_SECONDS", -1.0)
+    train()
+    last = terminal.getvalue().removesuffix("\n\x1b[?25h").split("\r")[-1]
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", last)
+    assert "15/15" in plain
+    assert "0:00:00" in plain
+    assert "steps/s" in plain
+    assert plain.rstrip().endswith("…")
+    assert len(plain) <= int(columns)
+    assert "\n" not in plain
 
 
 def test_a_shorter_line_hides_the_longer_one_before_it(

@@ -52,8 +52,9 @@ class ProgressBar(Callback):
             if examples:
                 score = "" if run.score_name is None else f" {run.score_name} {_score(run, examples):.4f}"
                 kl = run.sums[1] / max(1, run.batch)
-                self._numbers = f"nll {run.sums[2] / examples:.4f} {_divergence(run)} {kl:.4g}{score}"
-            self._bar.update(self._task, completed=run.step, numbers=f"{self._numbers} · {self._rate(run)}")
+                self._numbers = f" · nll {run.sums[2] / examples:.4f}{score} {_divergence(run)} {kl:.4g}"
+            # What matters least comes last: a narrow terminal cuts it off.
+            self._bar.update(self._task, completed=run.step, numbers=f"{self._rate(run)}{self._numbers}")
 
     def after_epoch(self, run: Run, record: EpochRecord) -> None:
         scores = "".join(f" {name} {value:.4f}" for name, value in record.scores.items())
@@ -81,19 +82,37 @@ class ProgressBar(Callback):
 
     def _rate(self, run: Run) -> str:
         rate = (run.step - self._began_step) / max(1e-9, time.monotonic() - self._began)
-        return f"{rate:.3g} steps/s"
+        return f"{rate:,.0f} steps/s" if rate >= 1000 else f"{rate:.3g} steps/s"
 
 
 def _rich_bar() -> Any:
     # Imported here: it takes a tenth of a second, and only a terminal needs it.
     try:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
+        from rich.table import Column
+        from rich.text import Text
     except ModuleNotFoundError:
         return None  # an extra: who has only the core sees a plainer bar, not an error
+
+    class Numbers(TextColumn):
+        """The one column that gives way where a line is too long, and is cut, not wrapped."""
+
+        def __init__(self) -> None:
+            super().__init__("{task.fields[numbers]}", table_column=Column(no_wrap=False))
+
+        def render(self, task: Task) -> Text:
+            text = super().render(task)
+            text.no_wrap, text.overflow = True, "ellipsis"
+            return text
+
+    def whole() -> Column:
+        return Column(no_wrap=True)
+
     return Progress(
-        TextColumn("{task.description}"), BarColumn(bar_width=12), MofNCompleteColumn(), TimeRemainingColumn(),
-        TextColumn("{task.fields[numbers]}"), console=Console(stderr=True), refresh_per_second=3,
+        TextColumn("{task.description}"), BarColumn(bar_width=12, table_column=whole()),
+        MofNCompleteColumn(table_column=whole()), TimeRemainingColumn(table_column=whole()), Numbers(),
+        console=Console(stderr=True), refresh_per_second=3,
     )  # fmt: skip
 
 

@@ -94,6 +94,8 @@ class Run:
         learned = dict(likelihood.named_parameters()) if isinstance(likelihood, nn.Module) else {}
         # Not where a later step would change what is scored: the likelihood, or the memory of the targets.
         self._may_wait = self.batches.lasting and not learned
+        # By a name of its own: a likelihood's network may be called as one of the model's.
+        learned = {f"likelihood.{name}": parameter for name, parameter in learned.items()}
         self.parameters: dict[str, nn.Parameter] = {**dict(self.assembly.model.named_parameters()), **learned}
 
     @property
@@ -124,8 +126,9 @@ class Run:
 
     def forget_gradients(self) -> None:
         """Before a step. Not ``zero_grad`` of the optimizer, which takes as long as a layer of a small network."""
-        for parameter in self.parameters.values():
-            parameter.grad = None
+        for group in self.one_step.optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
 
     def count(self, terms: Terms, targets: Tensor, at: Progress, weights: Tensor | None = None) -> None:
         """Add what a piece has shown to the sums of the epoch: total, kl, nll, score (over examples), examples.
