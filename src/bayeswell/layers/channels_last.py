@@ -31,10 +31,13 @@ _backward = torch.ops.aten.convolution_backward
 
 _LEAST_CHANNELS = 64
 """From here on both sides; with fewer the gain was lost on the layouts (AVX2, oneDNN 3)."""
+_MOST_WEIGHTS = 4
+"""For each number in x: a larger kernel would have to be laid out anew too often, and x costs nothing."""
 _MOST_POSITIONS = 256
 """Of an image, for the weights' gradient as a matrix product."""
 _MOST_NUMBERS = 2**19
 """In the patches of a few examples, which stay in the caches; or as many as w has, which is read for each few."""
+_ONE_DNN_IS_FAST = torch.backends.cpu.get_cpu_capability() == "AVX512"
 _LEAST_EXAMPLE = 32_768
 """Numbers of one example from which its transpose is a copy of its own, in blocks, which is faster."""
 
@@ -50,7 +53,7 @@ def gains_channels_last(x: Tensor, weight: Tensor, shape: Shape) -> bool:
         and weight.dtype == torch.float32
         and shape.groups == 1
         and (_is_wide(*weight.shape[:2]) or _is_last(x))
-        and x.numel() > 0
+        and weight.numel() < _MOST_WEIGHTS * x.numel()
     )
 
 
@@ -107,19 +110,19 @@ class _Convolve(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape) -> Tensor:
-        laid_out = _laid_out(x)
-        # x itself is kept for the graph alone: its gradient comes by way of the layout.
-        ctx.save_for_backward(x, weight, laid_out)
+        laid_out, kernel = _laid_out(x), weight.contiguous(memory_format=_LAST)
+        # x and w themselves are kept for the graph alone: their gradients come by way of the layout.
+        ctx.save_for_backward(x, weight, laid_out, kernel)
         ctx.shape = shape
-        return _as_before(_convolved(laid_out, weight, bias, shape), _is_last(x))
+        return _as_before(_convolved(laid_out, kernel, bias, shape), _is_last(x))
 
     @staticmethod
     def backward(ctx: Any, of_y: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, laid_out = ctx.saved_tensors
+        x, weight, *laid_out = ctx.saved_tensors
         to_x, to_weight, to_bias, _ = ctx.needs_input_grad
         of_x = of_weight = None
         if to_x or to_weight:
-            of_x, of_weight = _Gradients.apply(of_y, x, weight, laid_out, (to_x, to_weight), ctx.shape)
+            of_x, of_weight = _Gradients.apply(of_y, x, weight, *laid_out, (to_x, to_weight), ctx.shape)
         return of_x, of_weight, of_y.sum((0, 2, 3)) if to_bias else None, None
 
 
@@ -128,34 +131,37 @@ class _Gradients(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, of_y: Tensor, x: Tensor, weight: Tensor, laid_out: Tensor, wanted: tuple[bool, bool], shape: Shape
-    ) -> tuple[Tensor | None, Tensor | None]:
+        ctx: Any, of_y: Tensor, x: Tensor, weight: Tensor, laid_out: Tensor, kernel: Tensor, wanted: tuple[bool, bool],
+        shape: Shape,
+    ) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
         of_y = _laid_out(of_y)
-        ctx.save_for_backward(of_y, laid_out, weight)
+        ctx.save_for_backward(of_y, laid_out, kernel)
         ctx.shape, ctx.last = shape, _is_last(x)
         ctx.set_materialize_grads(False)
         to_x, to_weight = wanted
         return (
-            _as_before(_towards_input(of_y, laid_out, weight, shape), ctx.last) if to_x else None,
-            _towards_weight(laid_out, of_y, weight, shape) if to_weight else None,
+            _as_before(_towards_input(of_y, laid_out, kernel, shape), ctx.last) if to_x else None,
+            _towards_weight(laid_out, of_y, kernel, shape) if to_weight else None,
         )
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, v: Tensor | None, u: Tensor | None) -> tuple[Tensor | None, ...]:
-        of_y, x, weight = ctx.saved_tensors
+        of_y, x, kernel = ctx.saved_tensors
         to_y, to_x, to_weight = ctx.needs_input_grad[:3]
         by_y = by_x = by_weight = None
         if v is not None:
             v = _laid_out(v)
-            by_y = _convolved(v, weight, None, ctx.shape) if to_y else None
-            by_weight = _towards_weight(v, of_y, weight, ctx.shape) if to_weight else None
+            by_y = _convolved(v, kernel, None, ctx.shape) if to_y else None
+            by_weight = _towards_weight(v, of_y, kernel, ctx.shape) if to_weight else None
         if u is not None:
+            u = u.contiguous(memory_format=_LAST)
             by_x = _as_before(_towards_input(of_y, x, u, ctx.shape), ctx.last) if to_x else None
             if to_y:
                 other = _convolved(x, u, None, ctx.shape)
                 by_y = other if by_y is None else by_y.add_(other)
-        return None if by_y is None else _as_before(by_y, ctx.last), by_x, by_weight, None, None, None
+        by_y = None if by_y is None else _as_before(by_y, ctx.last)
+        return by_y, by_x, by_weight, None, None, None, None
 
 
 def _is_float32_on_cpu(x: Tensor) -> bool:
@@ -198,7 +204,7 @@ def _towards_input(of_y: Tensor, x: Tensor, weight: Tensor, shape: Shape) -> Ten
 
 def _towards_weight(x: Tensor, of_y: Tensor, weight: Tensor, shape: Shape) -> Tensor:
     """W(x, y'); of w its shape alone."""
-    if math.prod(of_y.shape[2:]) > _MOST_POSITIONS or any(step != 1 for step in shape.dilation):
+    if _ONE_DNN_IS_FAST or math.prod(of_y.shape[2:]) > _MOST_POSITIONS or any(step != 1 for step in shape.dilation):
         return _gradient(of_y, x, weight, shape, 1)
     (outputs, channels), (height, width), (down, across) = weight.shape[:2], weight.shape[2:], shape.padding
     padded = F.pad(x.permute(0, 2, 3, 1), (0, 0, across, across, down, down))
