@@ -166,6 +166,14 @@ class Source:
         self.spoiled = self.chance.choice(list(ways))
         return ways[self.spoiled]()
 
+    def matrix(self, columns: int) -> Tensor:
+        """(size, columns), one row behind the other."""
+        flat = self.vector(self.size * columns)
+        rows = len(flat) // columns
+        if rows == self.size and self.spoiled == "longer":  # what was put behind it is cut off again
+            self.spoiled = ""
+        return flat[: rows * columns].view(rows, columns)
+
     def stretches(self) -> Any:
         """Prior precisions, one a weight or one a stretch; their ends are the house's own, and may be odd as well."""
         import torch
@@ -224,6 +232,27 @@ def _functions() -> dict[str, Callable[[Source], Any]]:
             return native.tied_draw_and_kl(*given)
         of_weights = source.vector()
         return native.tied_slopes(*given, of_weights, source.number(), source.chance.choice((None, of_weights)))
+
+    def low_rank(source: Source, slopes: bool) -> Any:
+        import torch
+
+        rank = source.chance.choice((1, 2, 2, 3, 21))
+        given = (source.vector(), source.vector(), source.matrix(rank))
+        noise = source.noise() if source.chance.random() < 0.7 else None
+        drawn = (noise, None if noise is None else source.vector(rank), source.stretches())
+        if not slopes:
+            return native.low_rank_draw_and_kl(*given, *drawn)
+        of_weights = None if noise is None else source.vector()
+        of_kl = source.number() if of_weights is None or source.chance.random() < 0.5 else None
+        return native.low_rank_slopes(*given, *drawn, torch.rand(rank, rank), of_weights, of_kl)
+
+    def low_rank_draws(source: Source) -> Any:
+        import torch
+
+        rank, draws = source.chance.choice((1, 2, 5, 21)), source.chance.randrange(0, 4)
+        keys = torch.tensor([source.chance.randrange(-(2**63), 2**63) for _ in range(draws)]).long()
+        given = (source.vector(), source.vector(), source.matrix(rank))
+        return native.low_rank_fresh_draws(keys, *given, source.vector(draws * rank))
 
     def drawn(source: Source) -> Any:
         import torch
@@ -288,6 +317,9 @@ def _functions() -> dict[str, Callable[[Source], Any]]:
         ),
         "tied_draw_and_kl": lambda s: tied(s, False),
         "tied_slopes": lambda s: tied(s, True),
+        "low_rank_draw_and_kl": lambda s: low_rank(s, False),
+        "low_rank_slopes": lambda s: low_rank(s, True),
+        "low_rank_fresh_draws": low_rank_draws,
         "magnitude": lambda s: native.magnitude(s.vector(), s.vector(), s.vector()),
         "langevin_step": lambda s: native.langevin_step(s.chance.choice(noise), s.vector(), s.vector(), 0.1, 0.2),
         "hamiltonian_step": hamiltonian,

@@ -58,6 +58,11 @@ def _low_rank_slopes(size: int) -> tuple[Tensor, ...]:
     return native.low_rank_slopes(*given, inverse, numbers(size, 3), torch.tensor(-0.37))
 
 
+def _low_rank_fresh_draws(size: int) -> tuple[Tensor]:
+    mean, std, loading, *_ = low_rank_inputs(size, 5, "stretches")
+    return (native.low_rank_fresh_draws(KEYS, mean, std.exp(), loading, numbers(5 * len(KEYS), 9).view(-1, 5)),)
+
+
 def one_kernel(size: int) -> Tensor:
     """The table of a kernel that all weights but the last few are."""
     return torch.tensor([[0, 1, 3, size // 3]] if size > 2 else [], dtype=torch.int64).view(-1, 4)
@@ -91,6 +96,7 @@ CALLS: dict[str, Callable[[int], tuple[Any, ...]]] = {
     "tied_slopes": _tied_slopes,
     "low_rank_draw_and_kl": _low_rank_draw_and_kl,
     "low_rank_slopes": _low_rank_slopes,
+    "low_rank_fresh_draws": _low_rank_fresh_draws,
     **{name: partial(_step, name) for name in STEPS},
 }
 
@@ -151,5 +157,10 @@ def test_nothing_is_written_beside_the_vector(size: int) -> None:
     kernels = one_kernel(size)
     table = library.Buffer(kernels, kernels.numel(), torch.int64), len(kernels)
     library.call("fresh_draws", size, 0, keys, 3, numbers(size, 1), states(0, size), whole_rows, size + 7, *table)
+    mean, std, loading, *_ = low_rank_inputs(size, 2, "stretches")
+    others = library.Buffer(loading, size * 2), library.Buffer(numbers(6, 9), 6)
+    library.call("low_rank_fresh_draws", size, 2, keys, 3, mean, std.exp(), *others, whole_rows, size + 7)
+    expected = native.low_rank_fresh_draws(KEYS, mean, std.exp(), loading, numbers(6, 9).view(3, 2))
+    assert torch.equal(rows[:3, :size], expected)
     assert bool((rows[:, size:] == guard).all())
     assert bool((rows[3] == guard).all())

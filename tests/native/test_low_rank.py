@@ -15,7 +15,7 @@ from bayeswell import native
 from bayeswell.posteriors import LowRankPosterior
 from bayeswell.posteriors.joint_pass import joint_draws_and_kl
 from bayeswell.posteriors.one_pass import GaussianPrior
-from native.formulas import CONSTANT, PRIORS, ROUNDING, assert_near, each_prior, needs_library, numbers, spread
+from native.formulas import CONSTANT, KEY, PRIORS, ROUNDING, assert_near, each_prior, needs_library, numbers, spread
 from native.low_rank import low_rank_inputs
 from nets import lift
 
@@ -71,6 +71,28 @@ def check_compiled(size: int, rank: int, prior: str, of: str) -> None:
         total = total if g is None else total + (draw * g.double()).sum()
     for one, other in zip(found, torch.autograd.grad(total, (m, log_s, loading)), strict=True):
         torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=3e-6)
+
+
+@needs_library
+@pytest.mark.parametrize("rank", [1, 2, 5, 21])
+@pytest.mark.usefixtures("each_library")
+def test_compiled_draws(rank: int) -> None:
+    """m + s (noise + L c) in double precision; a group, one of it alone, and in the memory of an earlier group."""
+    for size in SIZES:
+        mean, log_std, loading, *_ = low_rank_inputs(size, rank, CONSTANT)
+        keys, columns = torch.tensor([KEY - 2**64, 12, -5]), numbers(3 * rank, 9, 1.1).view(3, rank)
+        noise = torch.stack([native.normals(int(key) % 2**64, size) for key in keys]).double()
+        std = log_std.exp()
+        drawn = native.low_rank_fresh_draws(keys, mean, std, loading, columns)
+        expected = mean.double() + std.double() * (noise + columns.double() @ loading.double().T)
+        terms = noise.abs() + columns.double().abs() @ loading.double().abs().T
+        assert_near(drawn, expected, mean.double().abs() + std.double() * terms)
+        alone = native.low_rank_fresh_draws(keys[1:2], mean, std, loading, columns[1:2])
+        assert torch.equal(alone[0], drawn[1])
+        expected = drawn[1:].clone()
+        again = native.low_rank_fresh_draws(keys[1:], mean, std, loading, columns[1:], drawn)
+        assert torch.equal(again, expected)
+        assert again.data_ptr() == drawn.data_ptr()
 
 
 def stand_in(prior: str, size: int, centre: Tensor | None) -> tuple[Any, GaussianPrior | None, Tensor]:

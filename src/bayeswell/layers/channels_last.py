@@ -9,8 +9,10 @@ and the two of the last backward pass. oneDNN's kernels on the CPU are faster wh
 together, and x, y' and v come in several of the nine, so each is laid out anew once. Results are laid out as x was: a
 network that looks at shapes alone may be given images with channels last, and then nothing is laid out anew.
 
-Where an image has few positions W is a matrix product over the patches of x, a few examples at a time: oneDNN would
-spend more time on layouts, most where w is large.
+Where an image has few positions, and the processor no AVX-512, W is a matrix product over the patches of x, a few
+examples at a time: oneDNN would spend more time on layouts, most where w is large. w itself is laid out once for all
+nine. A kernel of far more numbers than the images stays as it is: to lay out its gradients, which are wanted in the
+order of the parameters, would take longer than is gained.
 """
 
 from __future__ import annotations
@@ -32,12 +34,13 @@ _backward = torch.ops.aten.convolution_backward
 _LEAST_CHANNELS = 64
 """From here on both sides; with fewer the gain was lost on the layouts (AVX2, oneDNN 3)."""
 _MOST_WEIGHTS = 4
-"""For each number in x: a larger kernel would have to be laid out anew too often, and x costs nothing."""
+"""In a kernel, for each number of the images."""
+_MULTIPLIES_PATCHES = torch.backends.cpu.get_cpu_capability() != "AVX512"
+"""Whether the weights' gradient may be a matrix product; with AVX-512 oneDNN's own is faster (measured on AMD's)."""
 _MOST_POSITIONS = 256
-"""Of an image, for the weights' gradient as a matrix product."""
+"""Of an image, for it."""
 _MOST_NUMBERS = 2**19
 """In the patches of a few examples, which stay in the caches; or as many as w has, which is read for each few."""
-_ONE_DNN_IS_FAST = torch.backends.cpu.get_cpu_capability() == "AVX512"
 _LEAST_EXAMPLE = 32_768
 """Numbers of one example from which its transpose is a copy of its own, in blocks, which is faster."""
 
@@ -204,7 +207,8 @@ def _towards_input(of_y: Tensor, x: Tensor, weight: Tensor, shape: Shape) -> Ten
 
 def _towards_weight(x: Tensor, of_y: Tensor, weight: Tensor, shape: Shape) -> Tensor:
     """W(x, y'); of w its shape alone."""
-    if _ONE_DNN_IS_FAST or math.prod(of_y.shape[2:]) > _MOST_POSITIONS or any(step != 1 for step in shape.dilation):
+    few = math.prod(of_y.shape[2:]) <= _MOST_POSITIONS
+    if not (_MULTIPLIES_PATCHES and few) or any(step != 1 for step in shape.dilation):
         return _gradient(of_y, x, weight, shape, 1)
     (outputs, channels), (height, width), (down, across) = weight.shape[:2], weight.shape[2:], shape.padding
     padded = F.pad(x.permute(0, 2, 3, 1), (0, 0, across, across, down, down))

@@ -23,7 +23,7 @@ from .gaussian import (
     weighted_squares_slopes,
 )
 from .library import Addresses, available, disabled, instruction_set, taken, takes, transformed
-from .low_rank import low_rank_draw_and_kl, low_rank_slopes
+from .low_rank import low_rank_draw_and_kl, low_rank_fresh_draws, low_rank_slopes
 from .updates import (
     bounded_step,
     gradient_norms,
@@ -50,6 +50,7 @@ __all__ = [
     "instruction_set",
     "langevin_step",
     "low_rank_draw_and_kl",
+    "low_rank_fresh_draws",
     "low_rank_slopes",
     "magnitude",
     "momentum_step",

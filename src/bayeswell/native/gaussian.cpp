@@ -92,6 +92,7 @@ void fresh_draws(const uint64_t* keys, int64_t draws, const float* mean, const f
         FOR_BLOCKS
             float noise[BLOCK];
             normal_block(keys[draw], at / BLOCK, noise);
+#pragma omp simd
             for (int64_t i = at; i < stop; ++i) row[i] = mean[i] + std_of<form>(state[i]) * noise[i - at];
         }
         if (count) lay_out(kernels, count, row, weights + draw * stride, first, last);

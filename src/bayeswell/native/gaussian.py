@@ -61,6 +61,13 @@ _ALIGNED = 16
 """Rows of draws begin at multiples of so many numbers: 64 bytes, as torch's own tensors do."""
 
 
+def draw_rows(draws: int, mean: Tensor, rows_of: Tensor | None) -> tuple[Tensor, int]:
+    """(draws, stride) for as many draws of len(mean) weights, and the stride; in the memory of ``rows_of``, if any."""
+    stride = -(-mean.numel() // _ALIGNED) * _ALIGNED
+    out = empty((draws, stride), mean) if rows_of is None else rows_of.as_strided((draws, stride), (stride, 1))
+    return out, stride
+
+
 def fresh_draws(
     form: int, keys: Tensor, mean: Tensor, state: Tensor, rows_of: Tensor | None = None, kernels: Tensor | None = None
 ) -> Tensor:
@@ -75,8 +82,7 @@ def fresh_draws(
     table = Buffer(kernels, 4 * count, torch.int64)
     if count and not call("kernels_fit", size, table, count):
         raise BufferMismatch(f"a table of {count} kernels does not fit {size} weights")
-    stride = -(-size // _ALIGNED) * _ALIGNED
-    out = empty((draws, stride), mean) if rows_of is None else rows_of.as_strided((draws, stride), (stride, 1))
+    out, stride = draw_rows(draws, mean, rows_of)
     rows = Buffer(out, draws * stride)
     call("fresh_draws", size, form, Buffer(keys, draws, torch.int64), draws, mean, state, rows, stride, table, count)
     return out[:, :size]

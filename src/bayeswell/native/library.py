@@ -39,6 +39,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "tied_fits": (_int, [_pointer, _count, _count, _count, _count]),
     "tied_draw_and_kl": (_double, [_pointer, _count, _count, *[_pointer] * 4, _int, _key, _pointer, _count, _pointer]),
     "tied_slopes": (None, [_pointer, _count, _count, *[_pointer] * 4, _int, _key, _pointer, _count, *[_pointer] * 5]),
+    "low_rank_fresh_draws": (None, [_count, _pointer, _count, *[_pointer] * 5, _count]),
     "low_rank_draw_and_kl": (
         _double,
         [_count, *[_pointer] * 4, _int, _key, *[_pointer] * 3, _count, _pointer, _pointer],

@@ -116,6 +116,44 @@ void low_rank_slopes_of(const float* mean, const float* log_std, const float* lo
     }
 }
 
+// Lanes that are added up together: what a compiler keeps in registers, whatever the processor has of them.
+typedef float Lanes __attribute__((vector_size(64), aligned(4), may_alias));
+constexpr int64_t WIDE = sizeof(Lanes) / sizeof(float), TILE = 4 * WIDE;
+
+// along[i] = sum over k of c[k] columns[k * BLOCK + i], for a whole block of columns.
+ALWAYS void along_columns(const float* columns, const float* c, int64_t rank, float* along) {
+    for (int64_t tile = 0; tile < BLOCK; tile += TILE) {
+        Lanes a = {}, b = {}, d = {}, e = {};
+        for (int64_t k = 0; k < rank; ++k) {
+            const Lanes* column = reinterpret_cast<const Lanes*>(columns + k * BLOCK + tile);
+            a += c[k] * column[0];
+            b += c[k] * column[1];
+            d += c[k] * column[2];
+            e += c[k] * column[3];
+        }
+        Lanes* sums = reinterpret_cast<Lanes*>(along + tile);
+        sums[0] = a, sums[1] = b, sums[2] = d, sums[3] = e;
+    }
+}
+
+// Draws m + s (noise + L c), each with a key and an own c, `stride` behind the one before. A block of means, stds and columns
+// is read once for all of them.
+void low_rank_draws(const uint64_t* keys, int64_t draws, const float* mean, const float* std, const float* loading,
+                    int64_t rank, const float* drawn_columns, float* weights, int64_t stride, float* columns,
+                    int64_t first, int64_t last) {
+    FOR_BLOCKS
+        by_column<0>(loading, rank, at, stop, columns);
+        for (int64_t draw = 0; draw < draws; ++draw) {
+            float noise[BLOCK], along[BLOCK];
+            normal_block(keys[draw], at / BLOCK, noise);
+            along_columns(columns, drawn_columns + draw * rank, rank, along);
+            float* row = weights + draw * stride;
+#pragma omp simd
+            for (int64_t i = at; i < stop; ++i) row[i] = mean[i] + std[i] * (noise[i - at] + along[i - at]);
+        }
+    }
+}
+
 template <int64_t fixed>
 auto draw_for(const float* noise, int64_t stride) {
     return noise ? (stride ? low_rank_draw_of<fixed, true, true> : low_rank_draw_of<fixed, true, false>)
@@ -132,6 +170,15 @@ auto slopes_for_rank(const float* of_weights, const float* of_kl) {
 }  // namespace
 
 extern "C" {
+
+void bayeswell_low_rank_fresh_draws(int64_t rank, const uint64_t* keys, int64_t draws, const float* mean, const float* std,
+                                    const float* loading, const float* drawn_columns, float* weights, int64_t stride,
+                                    int64_t n, int threads) {
+    in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) {
+        std::vector<float> columns(rank * BLOCK, 0.0f);
+        low_rank_draws(keys, draws, mean, std, loading, rank, drawn_columns, weights, stride, columns.data(), first, last);
+    });
+}
 
 // The noise of the weights is given, or (with none) made of a key, chunk by chunk, if `keyed`; else there is no draw.
 // `gram` has room for the lower triangle of L'L, row by row.

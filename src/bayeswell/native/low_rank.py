@@ -5,9 +5,24 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .gaussian import Noise, Precision, given_noise
+from .gaussian import Noise, Precision, draw_rows, given_noise
 from .library import Buffer, call
 from .memory import empty_like
+
+
+def low_rank_fresh_draws(
+    keys: Tensor, mean: Tensor, std: Tensor, loading: Tensor, columns: Tensor, rows_of: Tensor | None = None
+) -> Tensor:
+    """(keys, P): m + s (normals(key) + L c) for each of the 64-bit keys (int64) and c of ``columns`` (keys, rank).
+
+    In one pass over means, stds and L; written into the first rows of ``rows_of`` as by ``fresh_draws``.
+    """
+    (size, rank), draws = loading.shape, len(keys)
+    out, stride = draw_rows(draws, mean, rows_of)
+    given = (mean, std, Buffer(loading, size * rank), Buffer(columns, draws * rank))
+    rows = Buffer(out, draws * stride)
+    call("low_rank_fresh_draws", size, rank, Buffer(keys, draws, torch.int64), draws, *given, rows, stride)
+    return out[:, :size]
 
 
 def low_rank_draw_and_kl(

@@ -9,14 +9,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..native import takes
+from ..native import fresh_draws, takes
 from ..random import KeyedNoise, is_counted, standard_normal
 from ..tree import Layout
 from ..types import Covariance, Posterior, Prior
 from .draws_in_groups import draws_in_groups
 from .kernels import ChannelsLastKernels
 from .one_pass import GaussianPrior, draws_and_kl, variances, weighted_squares
-from .std_forms import StdForm
+from .std_forms import AS_IT_IS, StdForm
 from .streamed import keyed_draw_and_kl
 
 _TOGETHER = 1 << 22
@@ -96,7 +96,11 @@ class FactorisedPosterior(Posterior):
                 )
             return
         laid_out = ChannelsLastKernels(self.layout, kernels)
-        rows = draws_in_groups(mean, std, count, generator, most=_TOGETHER, again=again, kernels=laid_out.table)
+
+        def draw(keys: Tensor, rows_of: Tensor | None) -> Tensor:
+            return fresh_draws(AS_IT_IS.native, keys, mean, std, rows_of, laid_out.table)
+
+        rows = draws_in_groups(draw, mean.numel(), count, generator, most=_TOGETHER, again=again)
         yield from map(laid_out.views, rows)
 
     def forward(self, weights: Tensor) -> Tensor:

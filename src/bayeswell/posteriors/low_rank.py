@@ -102,7 +102,7 @@ class LowRankPosterior(Posterior):
     def _drawn(self, count: int, generator: torch.Generator | None, again: bool) -> Iterator[dict[str, Tensor]]:
         with torch.no_grad():
             mean, std, loading = self.mean.detach(), self.log_std.exp(), self.loading.detach()
-        if not (is_counted(self.noise_size, mean) and takes(mean, std)):
+        if not (is_counted(self.noise_size, mean) and takes(mean, std, loading)):
             return super().draws(count, generator)
         return map(self.layout.views, counted_draws(mean, std, loading, count, generator, again))
 
