@@ -44,6 +44,12 @@ def network(dense: bool = False, channels: int = 3) -> nn.Module:
     return net.eval()
 
 
+@pytest.fixture(autouse=True)
+def _eight_images_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the processor."""
+    monkeypatch.setattr(laid_out, "LEAST_EXAMPLES", 8)
+
+
 def lifted(net: nn.Module, posterior: Any = "mean_field", **settings: Any) -> bw.BayesianModule:
     with torch.random.fork_rng():
         torch.manual_seed(5)
