@@ -2,80 +2,30 @@
 
 from __future__ import annotations
 
-import logging
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch import nn
 
 import bayeswell as bw
 from bayeswell.integrations import Collecting
 
-pytest.importorskip("lightning")
-from lightning.pytorch import Callback, LightningModule, Trainer
+from .tiny_data import EPOCHS, EXAMPLES, loader
 
-from bayeswell.integrations.lightning import Collect, progress_of
-
-EXAMPLES, BATCH, EPOCHS = 20, 8, 4
+needs_lightning = pytest.mark.skipif(find_spec("lightning") is None, reason="lightning is not installed")
 pytestmark = [
     pytest.mark.filterwarnings(r"ignore:`isinstance\(treespec, LeafSpec\)` is deprecated"),  # Lightning, of torch's
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),  # advice
 ]
-logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
 
-class Module(LightningModule):
-    """What a user writes."""
-
-    def __init__(self, net: nn.Module, examples: int) -> None:
-        super().__init__()
-        self.model, self.objective = bw.bayesian(net), bw.ELBO("categorical", examples)
-        self.seen: list[bw.Progress] = []
-
-    def training_step(self, batch: Any, index: int) -> Tensor:
-        self.seen.append(progress_of(self.trainer))
-        noise = bw.make_generator(self.seen[-1].step)  # decided by the step: a run that goes on meets the same
-        return self.objective(self.model, *batch, at=self.seen[-1], generator=noise).total
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.model.parameters(), 0.05)
-
-
-class Path_(Callback):
-    """The means after each step, before a collector that stands behind it has seen them."""
-
-    def __init__(self) -> None:
-        self.means: list[Tensor] = []
-
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any) -> None:
-        assert isinstance(pl_module, Module)
-        self.means.append(pl_module.model.posterior.mean_vector().detach().double().clone())
-
-
-def loader() -> DataLoader[Any]:
-    torch.manual_seed(4)
-    x = torch.randn(EXAMPLES, 3)
-    return DataLoader(TensorDataset(x, (x.sum(1) > 0).long()), batch_size=BATCH)
-
-
-def module() -> Module:
-    torch.manual_seed(5)
-    return Module(nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2)), EXAMPLES)
-
-
-def trainer(*callbacks: Callback, **settings: Any) -> Trainer:
-    usual = {"max_epochs": EPOCHS, "enable_checkpointing": False, **settings}
-    return Trainer(
-        accelerator="cpu", devices=1, logger=False, enable_progress_bar=False, enable_model_summary=False,
-        callbacks=list(callbacks), **usual,
-    )  # fmt: skip
-
-
+@needs_lightning
 def test_swag_sees_the_ends_of_epochs_and_its_draws_predict() -> None:
-    path, swag, own = Path_(), Collect("swag", start=0.5), module()
+    from .lightning_loop import Collect, Means, module, trainer
+
+    path, swag, own = Means(), Collect("swag", start=0.5), module()
     trainer(path, swag).fit(own, loader())
     ends = torch.stack(path.means[2::3][2:])  # 20 examples in batches of 8: three steps an epoch
     assert swag.model is not None
@@ -89,22 +39,31 @@ def test_swag_sees_the_ends_of_epochs_and_its_draws_predict() -> None:
     assert [at.batch for at in own.seen[:4]] == [0, 1, 2, 0]
 
 
+@needs_lightning
 def test_feedback_of_hwa_restarts_the_iterate_at_the_average() -> None:
-    path, hwa, own = Path_(), Collect("hwa", start=0.5, feedback="restart"), module()
+    from .lightning_loop import Collect, Means, module, trainer
+
+    path, hwa, own = Means(), Collect("hwa", start=0.5, feedback="restart"), module()
     trainer(path, hwa).fit(own, loader())
     averaged = torch.stack([path.means[8], path.means[11]]).mean(0)
     torch.testing.assert_close(own.model.posterior.mean_vector().detach().double(), averaged, rtol=0, atol=1e-6)
     assert not torch.allclose(path.means[11], averaged)
 
 
+@needs_lightning
 def test_steps_of_the_optimizer_are_counted_where_gradients_are_accumulated() -> None:
+    from .lightning_loop import Collect, module, trainer
+
     swag = Collect("swag", start=0.0, cycle=1)
     trainer(swag, accumulate_grad_batches=2).fit(module(), loader())
     assert swag.state_dict()["step"] == 2 * EPOCHS
     assert swag.state_dict()["collector"]["snapshots"] == 2 * EPOCHS
 
 
+@needs_lightning
 def test_checkpoints_hold_what_was_collected(tmp_path: Path) -> None:
+    from .lightning_loop import Collect, module, trainer
+
     whole, first, again = (Collect("swag", start=0.0) for _ in range(3))
     trainer(whole).fit(module(), loader())
     half = trainer(first, max_epochs=2)
@@ -118,7 +77,10 @@ def test_checkpoints_hold_what_was_collected(tmp_path: Path) -> None:
         assert torch.equal(again.model.posterior.state_dict()[name], value), name
 
 
+@needs_lightning
 def test_what_cannot_be_planned_is_refused() -> None:
+    from .lightning_loop import Collect, module, trainer
+
     with pytest.raises(bw.SettingError, match="give the Trainer max_epochs or max_steps"):
         trainer(Collect("swag"), max_epochs=-1).fit(module(), loader())
     with pytest.raises(bw.SettingError, match="did you mean 'swag'"):

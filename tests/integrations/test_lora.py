@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from torch import Tensor, nn
 import bayeswell as bw
 from bayeswell.lifting.where import select
 
-pytest.importorskip("peft")
 from .tiny import bert, gpt, sentences, walks
+
+pytestmark = pytest.mark.skipif(find_spec("peft") is None, reason="peft is not installed")
 
 METHODS: dict[str, dict[str, Any]] = {
     "bbb": {}, "k-tied": {}, "low-rank": {}, "ivon": {}, "laplace": {},

@@ -1,19 +1,23 @@
-"""Tiny networks of transformers with adapters of peft, made from configurations: nothing is downloaded."""
+"""Tiny networks of transformers with adapters of peft, made from configurations: nothing is downloaded.
+
+Both are imported by the first network: most workers of `make test` never make one.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
-from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
 
 VOCABULARY, LENGTH, CLASSES, PAD = 40, 8, 3, 0
 
 
 def bert(seed: int = 0, head: int = 0, **settings: Any) -> nn.Module:
     """A classifier. ``head`` draws its head, which a new one has anew wherever the base is loaded."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import BertConfig, BertForSequenceClassification
+
     torch.manual_seed(seed)
     net = BertForSequenceClassification(
         BertConfig(
@@ -29,6 +33,9 @@ def bert(seed: int = 0, head: int = 0, **settings: Any) -> nn.Module:
 
 def gpt(seed: int = 0, **settings: Any) -> nn.Module:
     """A causal language model, its output tied to its embedding."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import GPT2Config, GPT2LMHeadModel
+
     torch.manual_seed(seed)
     net = GPT2LMHeadModel(
         GPT2Config(

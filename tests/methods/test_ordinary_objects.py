@@ -73,6 +73,26 @@ def test_a_torch_optimizer_trains_and_says_what_it_is(data: tuple[Tensor, Tensor
     assert result.histories[0].epochs[-1].nll < result.histories[0].epochs[0].nll
 
 
+class Cleaning(torch.optim.SGD):
+    """Somebody's own, which does something more where gradients are forgotten."""
+
+    cleaned = 0
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        super().zero_grad(set_to_none)
+        Cleaning.cleaned += 1
+
+
+def test_an_optimizers_own_zero_grad_is_called(data: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cleaning, "cleaned", 0)
+    given: dict[str, Any] = {"epochs": 2, "batch_size": 20, "rate": "constant", "seed": 0}
+    found = bw.fit(net(), data, "map", stepper=functools.partial(Cleaning, lr=0.1), **given)
+    assert Cleaning.cleaned == 6
+    assert Cleaning.cleaned == found.histories[0].epochs[-1].steps if False else Cleaning.cleaned > 1
+    plain = bw.fit(net(), data, "map", stepper=functools.partial(torch.optim.SGD, lr=0.1), **given)
+    assert torch.equal(found.model.posterior.mean_vector(), plain.model.posterior.mean_vector())
+
+
 @pytest.mark.parametrize(
     ("choice", "words"),
     [

@@ -46,13 +46,13 @@ pytestmark = [
 
 @pytest.fixture
 def brief_verdicts(method: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a fit says of itself is not asked here, and would take as long as these fits: one method has it, from fewer
-    draws.
+    """What a fit says of itself is not asked here, and would take as long as these fits: a mixture and a Gaussian have
+    it, from fewer draws.
     """
     monkeypatch.setattr("bayeswell.training.verdicts.elbo._KL_DRAWS", 2)
     monkeypatch.setattr("bayeswell.training.verdicts.curvature._PROBES", 1)
     monkeypatch.setattr("bayeswell.training.verdicts.conclude.DRAWS", 2)
-    with nullcontext() if method == "auto" else unjudged():
+    with nullcontext() if method in ("auto", "bbb") else unjudged():
         yield
 
 

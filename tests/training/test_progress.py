@@ -51,9 +51,11 @@ def test_a_terminal_sees_where_training_stands(monkeypatch: pytest.MonkeyPatch, 
 def test_where_training_stands_is_seen_where_the_numbers_have_no_room(
     monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:
+    pytest.importorskip("rich")  # without it the line is cut without a mark
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("bayeswell.training.progress._REFRESH_SECONDS", -1.0)
     train()
     last = terminal.getvalue().removesuffix("\n\x1b[?25h").split("\r")[-1]

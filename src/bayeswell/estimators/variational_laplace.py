@@ -152,7 +152,7 @@ class VariationalLaplace(Estimator):
                 return layer.op(x, weight, bias)
             if not thrice and gains_channels_last(x, weight, shape):
                 return convolve_channels_last(x, weight, bias, shape)
-            return convolve(x.contiguous(), weight, bias, shape)
+            return convolve(x, weight, bias, shape)
 
         inputs = step.inputs if thrice else with_channels_last(model.net, step.inputs)
         # The fused attention kernels have no second derivative.

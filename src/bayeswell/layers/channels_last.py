@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from .convolution import Shape
+from .convolution import Shape, convolve
 
 _LAST = torch.channels_last
 _backward = torch.ops.aten.convolution_backward
@@ -34,7 +34,7 @@ _backward = torch.ops.aten.convolution_backward
 _LEAST_CHANNELS = 64
 """From here on both sides; with fewer the gain was lost on the layouts (AVX2, oneDNN 3)."""
 _MOST_WEIGHTS = 4
-"""In a kernel, for each number of the images."""
+"""In a kernel, for each number of the images: with more it stays as it is."""
 _MULTIPLIES_PATCHES = torch.backends.cpu.get_cpu_capability() != "AVX512"
 """Whether the weights' gradient may be a matrix product; with AVX-512 oneDNN's own is faster (measured on AMD's)."""
 _MOST_POSITIONS = 256
@@ -56,7 +56,7 @@ def gains_channels_last(x: Tensor, weight: Tensor, shape: Shape) -> bool:
         and weight.dtype == torch.float32
         and shape.groups == 1
         and (_is_wide(*weight.shape[:2]) or _is_last(x))
-        and weight.numel() < _MOST_WEIGHTS * x.numel()
+        and x.numel() > 0
     )
 
 
@@ -104,6 +104,9 @@ def _wide_convolutions(net: nn.Module) -> Iterator[tuple[str, nn.Conv2d]]:
 
 def convolve_channels_last(x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape) -> Tensor:
     """C(x, w) + bias for a batch x, to be differentiated at most twice."""
+    if weight.numel() >= _MOST_WEIGHTS * x.numel():
+        usual = convolve(x.contiguous(), weight, bias, shape)
+        return usual.contiguous(memory_format=_LAST) if _is_last(x) else usual
     result: Tensor = _Convolve.apply(x, weight, bias, shape)
     return result
 

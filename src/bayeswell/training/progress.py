@@ -82,7 +82,7 @@ class ProgressBar(Callback):
 
     def _rate(self, run: Run) -> str:
         rate = (run.step - self._began_step) / max(1e-9, time.monotonic() - self._began)
-        return f"{rate:,.0f} steps/s" if rate >= 1000 else f"{rate:.3g} steps/s"
+        return f"{rate:,.0f} steps/s" if rate >= 999.5 else f"{rate:.3g} steps/s"
 
 
 def _rich_bar() -> Any:

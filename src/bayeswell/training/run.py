@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -82,6 +83,9 @@ class Run:
 
     def __post_init__(self) -> None:
         self.one_step: Step = self.engine.prepare(self.assembly)
+        optimizer = self.one_step.optimizer
+        own = vars(optimizer).get("zero_grad", type(optimizer).zero_grad)  # of somebody's own it may do more
+        self._forgets_as_torch = inspect.unwrap(own) is inspect.unwrap(torch.optim.Optimizer.zero_grad)
         self.finite_steps = finite_steps_of(
             self.assembly, self.engine.device, ranks=self.engine.ranks, scales_loss=self.one_step.scales_loss
         )
@@ -125,7 +129,10 @@ class Run:
                 self.stopped = "another rank asked to stop"
 
     def forget_gradients(self) -> None:
-        """Before a step. Not ``zero_grad`` of the optimizer, which takes as long as a layer of a small network."""
+        """Before a step. Not by torch's own ``zero_grad``, which takes as long as a layer of a small network."""
+        if not self._forgets_as_torch:
+            self.one_step.optimizer.zero_grad(set_to_none=True)
+            return
         for group in self.one_step.optimizer.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None
