@@ -109,15 +109,11 @@ ALWAYS float exp_of(float x) {
     return x < -87.0f ? 0.0f : (x > 88.0f ? INFINITY : (x == x ? value : x));
 }
 
-// log(x) to about 1 ulp for normal x > 0 (Cephes' polynomial).
+// log(x) to about 1 ulp for normal x > 0 (Cephes' polynomial): x = 2^e (1 + m) with 1 + m from sqrt(1/2) to sqrt(2).
 ALWAYS float log_of(float x) {
-    const int32_t bits = as_bits(x);
-    int32_t exponent = ((bits >> 23) & 0xff) - 126;
-    float m = as_float((bits & 0x007fffff) | 0x3f000000);  // in [1/2, 1)
-    const bool low = m < 0.707106781186547524f;
-    exponent = low ? exponent - 1 : exponent;
-    m = (low ? m + m : m) - 1.0f;
-    const float z = m * m, e = static_cast<float>(exponent);
+    constexpr int32_t ROOT_OF_HALF = 0x3f3504f3;
+    const int32_t bits = as_bits(x), above = bits - ROOT_OF_HALF;
+    const float m = as_float(bits - (above & ~0x7fffff)) - 1.0f, e = static_cast<float>(above >> 23);
     float p = 7.0376836292e-2f;
     p = p * m - 1.1514610310e-1f;
     p = p * m + 1.1676998740e-1f;
@@ -127,10 +123,8 @@ ALWAYS float log_of(float x) {
     p = p * m + 2.0000714765e-1f;
     p = p * m - 2.4999993993e-1f;
     p = p * m + 3.3333331174e-1f;
-    p = p * m * z;
-    p = p - 2.12194440e-4f * e;
-    p = p - 0.5f * z;
-    return m + p + 0.693359375f * e;
+    p = p * m - 0.5f;
+    return (p * (m * m) + m) + 0.693147180559945f * e;
 }
 
 // SplitMix64 (Steele, Lea & Flood 2014): the number of the state key + counter * GOLDEN.
@@ -154,20 +148,19 @@ ALWAYS void normal_block(uint64_t key, int64_t block, float* out) {
         high[i] = static_cast<int32_t>(z >> 32);
     }
     for (int64_t i = 0; i < LANES; ++i) {
-        const float uniform = static_cast<float>(low[i]) * 0x1p-31f + 0x1p-32f;
-        const float square = -2.0f * log_of(uniform);
-        const float radius = std::sqrt(square > 0.0f ? square : 0.0f);
-        // The angle is high * pi / 2^31: a quarter turn, and a rest of at most pi/4 either way.
-        const int32_t quarter = static_cast<int32_t>((static_cast<uint32_t>(high[i]) + 0x20000000u)) >> 30;
-        const int32_t rest = static_cast<int32_t>(static_cast<uint32_t>(high[i]) - (static_cast<uint32_t>(quarter) << 30));
-        const float a = static_cast<float>(rest) * 1.46291807926715968e-9f, z = a * a;
-        const float sine = ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f) * z * a + a;
-        const float cosine = ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * z * z
-                             - 0.5f * z + 1.0f;
-        const bool swap = quarter & 1;
-        const float c = swap ? sine : cosine, s = swap ? cosine : sine;
-        out[i] = ((quarter + 1) & 2 ? -c : c) * radius;
-        out[LANES + i] = (quarter & 2 ? -s : s) * radius;
+        const float uniform = static_cast<float>(low[i]) * 0x1p-31f + 0x1p-32f;  // in (0, 1]
+        const float radius = std::sqrt(-2.0f * log_of(uniform));
+        // The angle is high * pi / 2^31: quarter turns, and a rest of at most pi/4 either way, the low 30 bits.
+        const uint32_t turned = static_cast<uint32_t>(high[i]) + 0x20000000u;  // quarters are its first two bits
+        const float a = static_cast<float>(static_cast<int32_t>(static_cast<uint32_t>(high[i]) << 2)) * 3.65729520e-10f, z = a * a;
+        const float sine = ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f) * (z * a) + a;
+        const float cosine = (((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * z
+                              - 0.5f) * z + 1.0f;
+        const bool swap = turned & 0x40000000u;
+        const int32_t c = as_bits(swap ? sine : cosine), s = as_bits(swap ? cosine : sine);
+        // Signs by their bits: comparisons and choices would be three operations each.
+        out[i] = as_float(c ^ static_cast<int32_t>((turned + 0x40000000u) & 0x80000000u)) * radius;
+        out[LANES + i] = as_float(s ^ static_cast<int32_t>(turned & 0x80000000u)) * radius;
     }
 }
 
