@@ -10,13 +10,26 @@ namespace {
 
 constexpr int64_t PAIR = 2;  // the usual number of columns: known to the compiler, rows are read by whole registers
 
+typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
+
+// Four columns of four rows that are `rank` numbers apart, each column BLOCK behind the one before.
+ALWAYS void turn_four(const float* rows, int64_t rank, float* columns) {
+    auto row = [=](int64_t i) { return *reinterpret_cast<const Four*>(rows + i * rank); };
+    const Four a = row(0), b = row(1), c = row(2), d = row(3);
+    for (int64_t k = 0; k < 4; ++k) *reinterpret_cast<Four*>(columns + k * BLOCK) = Four{a[k], b[k], c[k], d[k]};
+}
+
 // columns[k * BLOCK + i] = loading[(at + i) * rank + k].
 template <int64_t fixed>
 ALWAYS void by_column(const float* loading, int64_t rank, int64_t at, int64_t stop, float* columns) {
     const int64_t r = fixed ? fixed : rank, size = stop - at;
     const float* from = loading + at * r;
+    // Number by number, in tiles where there are enough rows and columns for them.
+    const int64_t rows = size / 4 * 4, tiled = fixed ? 0 : r / 4 * 4;
+    for (int64_t i = 0; i < rows; i += 4)
+        for (int64_t k = 0; k < tiled; k += 4) turn_four(from + i * r + k, r, columns + k * BLOCK + i);
     for (int64_t k = 0; k < r; ++k)
-        for (int64_t i = 0; i < size; ++i) columns[k * BLOCK + i] = from[i * r + k];
+        for (int64_t i = k < tiled ? rows : 0; i < size; ++i) columns[k * BLOCK + i] = from[i * r + k];
 }
 
 // What one block adds to the divergence; its draw, and its part of L'L (the rows of the lower triangle one by one).

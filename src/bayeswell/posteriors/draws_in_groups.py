@@ -13,14 +13,21 @@ Draw = Callable[[Tensor, Tensor | None], Tensor]
 """(keys of a group, the rows of an earlier one to be written over or None) -> (keys, P) draws."""
 
 
+_FEW = 3
+_MOST_OF_FEW = 1 << 26
+"""How many networks that no shared cache holds are made together, and how many weights they have at most (256 MB)."""
+
+
 def draws_in_groups(
     draw: Draw, size: int, count: int, generator: torch.Generator | None, *, most: int, again: bool
 ) -> Iterator[Tensor]:
     """(P,) float32 draws on the CPU from the compiled generator, the same as one by one.
 
-    ``most`` weights at a time (but one network of ``size``); ``again``: the next group may have the memory of the last.
+    ``most`` weights at a time (but one network of ``size``). ``again``: the next group may have the memory of the last;
+    then a few larger networks are drawn together, too.
     """
-    together = max(1, most // size)
+    few = min(_FEW, _MOST_OF_FEW // size) if again else 1
+    together = max(1, most // size, few)
     kept: Tensor | None = None
     for done in range(0, count, together):
         drawn = draw(draw_keys(min(together, count - done), generator), kept)

@@ -18,9 +18,8 @@ from ..native import low_rank_fresh_draws
 from ..random import normals_of_keys
 from .draws_in_groups import draws_in_groups
 
-_TOGETHER = 7 << 20
-"""Weights that are drawn together, at most (but one network): a little less than 32 MB, beyond which the C library asks
-the system for new memory each time."""
+_TOGETHER = 1 << 24
+"""Weights that are drawn together, at most (but one network): the columns are read, and turned, once for all of them."""
 
 
 def counted_draws(
