@@ -236,7 +236,7 @@ def _functions() -> dict[str, Callable[[Source], Any]]:
     def low_rank(source: Source, slopes: bool) -> Any:
         import torch
 
-        rank = source.chance.choice((1, 2, 2, 3, 21))
+        rank = source.chance.choice((1, 2, 2, 3, 4, 7, 21))  # with and without a rest of the tiles
         given = (source.vector(), source.vector(), source.matrix(rank))
         noise = source.noise() if source.chance.random() < 0.7 else None
         drawn = (noise, None if noise is None else source.vector(rank), source.stretches())

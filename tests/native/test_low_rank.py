@@ -74,7 +74,7 @@ def check_compiled(size: int, rank: int, prior: str, of: str) -> None:
 
 
 @needs_library
-@pytest.mark.parametrize("rank", [1, 2, 5, 21])
+@pytest.mark.parametrize("rank", [1, 2, 4, 7, 21])
 @pytest.mark.usefixtures("each_library")
 def test_compiled_draws(rank: int) -> None:
     """m + s (noise + L c) in double precision; a group, one of it alone, and in the memory of an earlier group."""

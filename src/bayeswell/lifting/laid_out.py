@@ -39,7 +39,7 @@ class ChannelsLast:
         self._kernels, self._draw = kernels, draw
 
     def networks(self, count: int, generator: torch.Generator | None) -> Iterator[Mapping[str, Tensor]]:
-        """Each is drawn, or laid out, in the memory of the one before."""
+        """Each is drawn, or laid out, in the memory of earlier ones."""
         kept: dict[str, Tensor] = {}
         for tensors in self._draw(count, generator, self._kernels):
             for name in self._kernels:

@@ -110,10 +110,12 @@ ALWAYS float exp_of(float x) {
 }
 
 // log(x) to about 1 ulp for normal x > 0 (Cephes' polynomial): x = 2^e (1 + m) with 1 + m from sqrt(1/2) to sqrt(2).
+// Of other x it is a number that means nothing.
 ALWAYS float log_of(float x) {
-    constexpr int32_t ROOT_OF_HALF = 0x3f3504f3;
-    const int32_t bits = as_bits(x), above = bits - ROOT_OF_HALF;
-    const float m = as_float(bits - (above & ~0x7fffff)) - 1.0f, e = static_cast<float>(above >> 23);
+    constexpr uint32_t ROOT_OF_HALF = 0x3f3504f3u, EXPONENT = ~0x7fffffu;
+    const uint32_t bits = static_cast<uint32_t>(as_bits(x)), above = bits - ROOT_OF_HALF;  // differences that may wrap
+    const float m = as_float(static_cast<int32_t>(bits - (above & EXPONENT))) - 1.0f;
+    const float e = static_cast<float>(static_cast<int32_t>(above) >> 23);
     float p = 7.0376836292e-2f;
     p = p * m - 1.1514610310e-1f;
     p = p * m + 1.1676998740e-1f;

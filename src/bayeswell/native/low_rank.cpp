@@ -24,7 +24,7 @@ template <int64_t fixed>
 ALWAYS void by_column(const float* loading, int64_t rank, int64_t at, int64_t stop, float* columns) {
     const int64_t r = fixed ? fixed : rank, size = stop - at;
     const float* from = loading + at * r;
-    // Number by number, in tiles where there are enough rows and columns for them.
+    // Tiles, as far as there are rows and columns for them; then number by number.
     const int64_t rows = size / 4 * 4, tiled = fixed ? 0 : r / 4 * 4;
     for (int64_t i = 0; i < rows; i += 4)
         for (int64_t k = 0; k < tiled; k += 4) turn_four(from + i * r + k, r, columns + k * BLOCK + i);

@@ -15,7 +15,7 @@ Draw = Callable[[Tensor, Tensor | None], Tensor]
 
 _FEW = 3
 _MOST_OF_FEW = 1 << 26
-"""How many networks that no shared cache holds are made together, and how many weights they have at most (256 MB)."""
+"""How many networks, each too large for a group, are made together, and how many weights they have at most (256 MB)."""
 
 
 def draws_in_groups(
@@ -23,11 +23,10 @@ def draws_in_groups(
 ) -> Iterator[Tensor]:
     """(P,) float32 draws on the CPU from the compiled generator, the same as one by one.
 
-    ``most`` weights at a time (but one network of ``size``). ``again``: the next group may have the memory of the last;
-    then a few larger networks are drawn together, too.
+    ``most`` weights at a time. ``again``: the next group may have the memory of the last; then up to three networks that
+    are larger are made together, and else one.
     """
-    few = min(_FEW, _MOST_OF_FEW // size) if again else 1
-    together = max(1, most // size, few)
+    together = most // size or max(1, min(_FEW, _MOST_OF_FEW // size) if again else 1)
     kept: Tensor | None = None
     for done in range(0, count, together):
         drawn = draw(draw_keys(min(together, count - done), generator), kept)

@@ -20,7 +20,7 @@ from .std_forms import AS_IT_IS, StdForm
 from .streamed import keyed_draw_and_kl
 
 _TOGETHER = 1 << 22
-"""Weights that are drawn together, at most (but one network): what a shared cache holds."""
+"""Weights of small networks that are drawn together, at most: what a shared cache holds."""
 
 
 class FactorisedPosterior(Posterior):

@@ -18,8 +18,11 @@ from ..native import low_rank_fresh_draws
 from ..random import normals_of_keys
 from .draws_in_groups import draws_in_groups
 
-_TOGETHER = 1 << 24
-"""Weights that are drawn together, at most (but one network): the columns are read, and turned, once for all of them."""
+_TOGETHER = 7 << 20
+"""Weights of small networks that are drawn together, at most: a little less than 32 MB, beyond which the C library asks
+the system for new memory each time."""
+_PASSING = 1 << 24
+"""The same where the next group has the memory of the last: columns are read, and turned, for more draws at once."""
 
 
 def counted_draws(
@@ -34,4 +37,4 @@ def counted_draws(
     def draw(keys: Tensor, rows_of: Tensor | None) -> Tensor:
         return low_rank_fresh_draws(keys, mean, std, loading, normals_of_keys(keys, rank, start=size), rows_of)
 
-    return draws_in_groups(draw, size, count, generator, most=_TOGETHER, again=again)
+    return draws_in_groups(draw, size, count, generator, most=_PASSING if again else _TOGETHER, again=again)
