@@ -23,7 +23,7 @@ def draws_in_groups(
 ) -> Iterator[Tensor]:
     """(P,) float32 draws on the CPU from the compiled generator, the same as one by one.
 
-    ``most`` weights at a time. ``again``: the next group may have the memory of the last; then up to three networks that
+    ``most`` weights at a time. ``again``: the next group may have the memory of the last; then up to three that
     are larger are made together, and else one.
     """
     together = most // size or max(1, min(_FEW, _MOST_OF_FEW // size) if again else 1)
