@@ -50,6 +50,27 @@ def test_fresh_draws(form: int) -> None:
         assert_near(drawn, mean.double() + std * noise, mean.double().abs() + (std * noise).abs())
 
 
+@needs_library
+@pytest.mark.parametrize("rank", [0, 3])
+@pytest.mark.usefixtures("each_library")
+def test_draws_that_are_more_than_caches_hold(rank: int) -> None:
+    """They are written in another way, where rows are aligned: to the bit what is drawn alone."""
+    size, draws = 300_001, 30
+    mean, std, keys = numbers(size, 1, 0.7, 0.1), states(1, size), torch.arange(draws)
+    loading, columns = numbers(size * rank, 2).view(size, rank), numbers(draws * rank, 3).view(draws, rank)
+
+    def drawn(of: Tensor, columns: Tensor, rows: Tensor | None = None) -> Tensor:
+        if rank:
+            return native.low_rank_fresh_draws(of, mean, std, loading, columns, rows)
+        return native.fresh_draws(1, of, mean, std, rows)
+
+    alone = [drawn(keys[i : i + 1], columns[i : i + 1])[0] for i in range(draws)]
+    unaligned = torch.full((draws * (size + 15) + 1,), math.nan)[1:].as_strided((draws, size), (size + 15, 1))
+    for rows in None, unaligned:
+        for found, expected in zip(drawn(keys, columns, rows), alone, strict=True):
+            assert torch.equal(found, expected)
+
+
 KERNELS = [
     [[0, 3, 5, 4]],
     [[7, 2, 3, 9], [61, 1, 1, 6], [67, 4, 2, 1]],

@@ -54,7 +54,7 @@ def test_draws_are_those_of_sample(rank: int, together: int, monkeypatch: pytest
     [
         (5 * WEIGHTS, 1 << 26, 5),
         (WEIGHTS, 1 << 26, 1),
-        (WEIGHTS - 1, 1 << 26, 3),
+        (WEIGHTS - 1, 1 << 26, 4),
         (1, 2 * WEIGHTS, 2),
         (1, WEIGHTS - 1, 1),
     ],

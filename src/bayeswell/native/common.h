@@ -15,6 +15,9 @@
 #include <cstring>
 #include <memory>
 #include <vector>
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
 
 #define ALWAYS static inline __attribute__((always_inline))
 
@@ -67,6 +70,38 @@ void in_chunks(int64_t n, int threads, F work) {
         const int64_t first = c * CHUNK;
         work(c, first, first + CHUNK < n ? first + CHUNK : n);
     });
+}
+
+// Draws that no cache holds until they are read are written around the caches: a line need not be read before it is
+// written, and what the next pass wants is not pushed out. Rows begin at multiples of 64 bytes then.
+constexpr int64_t MOST_CACHED = 1 << 23;  // numbers
+
+ALWAYS bool goes_around(const float* weights, int64_t stride, int64_t numbers) {
+#ifdef __SSE2__
+    return numbers > MOST_CACHED && reinterpret_cast<uintptr_t>(weights) % 64 == 0 && stride % 16 == 0;
+#else
+    return false;
+#endif
+}
+
+ALWAYS void write_around(float* to, const float* from, int64_t size) {
+#ifdef __SSE2__
+    int64_t i = 0;
+#ifdef __AVX512F__
+    for (; i + 16 <= size; i += 16) _mm512_stream_ps(to + i, _mm512_loadu_ps(from + i));
+#elif defined(__AVX__)
+    for (; i + 8 <= size; i += 8) _mm256_stream_ps(to + i, _mm256_loadu_ps(from + i));
+#endif
+    for (; i + 4 <= size; i += 4) _mm_stream_ps(to + i, _mm_loadu_ps(from + i));
+    for (; i < size; ++i) to[i] = from[i];
+#endif
+}
+
+// Before other threads are told that the draws are there.
+ALWAYS void end_writing_around() {
+#ifdef __SSE2__
+    _mm_sfence();
+#endif
 }
 
 template <class F>

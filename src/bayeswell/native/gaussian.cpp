@@ -81,21 +81,41 @@ void lay_out(const Kernel* kernels, int64_t count, const float* drawn, float* we
     copy_until(last);
 }
 
+// One block of one draw, at its place in a row, or in `noise` itself.
+template <int form>
+ALWAYS void draw_block(uint64_t key, const float* mean, const float* state, float* noise, float* drawn, int64_t at,
+                       int64_t stop) {
+    normal_block(key, at / BLOCK, noise);
+#pragma omp simd
+    for (int64_t i = at; i < stop; ++i) drawn[i] = mean[i] + std_of<form>(state[i]) * noise[i - at];
+}
+
 // One chunk of several draws, each with a key of its own and `stride` behind the one before: means and stds come from the
-// caches for all but the first.
+// nearest cache for all but the first.
 template <int form>
 void fresh_draws(const uint64_t* keys, int64_t draws, const float* mean, const float* state, float* weights,
-                 int64_t stride, const Kernel* kernels, int64_t count, int64_t first, int64_t last) {
-    float fresh[CHUNK];  // laid out from here while it is in the nearest caches
-    for (int64_t draw = 0; draw < draws; ++draw) {
-        float* row = count ? fresh - first : weights + draw * stride;
-        FOR_BLOCKS
+                 int64_t stride, bool around, int64_t first, int64_t last) {
+    FOR_BLOCKS
+        for (int64_t draw = 0; draw < draws; ++draw) {
             float noise[BLOCK];
-            normal_block(keys[draw], at / BLOCK, noise);
-#pragma omp simd
-            for (int64_t i = at; i < stop; ++i) row[i] = mean[i] + std_of<form>(state[i]) * noise[i - at];
+            float* row = weights + draw * stride;
+            draw_block<form>(keys[draw], mean, state, noise, around ? noise - at : row, at, stop);
+            if (around) write_around(row + at, noise, stop - at);
         }
-        if (count) lay_out(kernels, count, row, weights + draw * stride, first, last);
+    }
+    if (around) end_writing_around();
+}
+
+// The same with kernels laid out, from `fresh`, which the near caches hold.
+template <int form>
+void laid_out_draws(const uint64_t* keys, int64_t draws, const float* mean, const float* state, float* weights,
+                    int64_t stride, const Kernel* kernels, int64_t count, int64_t first, int64_t last) {
+    float fresh[CHUNK], noise[BLOCK];
+    for (int64_t draw = 0; draw < draws; ++draw) {
+        FOR_BLOCKS
+            draw_block<form>(keys[draw], mean, state, noise, fresh - first, at, stop);
+        }
+        lay_out(kernels, count, fresh - first, weights + draw * stride, first, last);
     }
 }
 
@@ -196,11 +216,19 @@ int bayeswell_kernels_fit(const int64_t* table, int64_t count, int64_t n, int) {
 
 void bayeswell_fresh_draws(int form, const uint64_t* keys, int64_t draws, const float* mean, const float* state,
                            float* weights, int64_t stride, const int64_t* table, int64_t count, int64_t n, int threads) {
-    auto work = form == FROM_LOG_STD ? fresh_draws<FROM_LOG_STD> : fresh_draws<AS_IT_IS>;
-    const Kernel* kernels = reinterpret_cast<const Kernel*>(table);
-    in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) {
-        work(keys, draws, mean, state, weights, stride, kernels, count, first, last);
-    });
+    if (count) {
+        auto work = form == FROM_LOG_STD ? laid_out_draws<FROM_LOG_STD> : laid_out_draws<AS_IT_IS>;
+        const Kernel* kernels = reinterpret_cast<const Kernel*>(table);
+        in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) {
+            work(keys, draws, mean, state, weights, stride, kernels, count, first, last);
+        });
+    } else {
+        auto work = form == FROM_LOG_STD ? fresh_draws<FROM_LOG_STD> : fresh_draws<AS_IT_IS>;
+        const bool around = goes_around(weights, stride, draws * n);
+        in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) {
+            work(keys, draws, mean, state, weights, stride, around, first, last);
+        });
+    }
 }
 
 double bayeswell_draw_and_kl(int form, const float* mean, const float* state, const float* given, int keyed, uint64_t key,

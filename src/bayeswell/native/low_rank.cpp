@@ -152,8 +152,8 @@ ALWAYS void along_columns(const float* columns, const float* c, int64_t rank, fl
 // Draws m + s (noise + L c), each with a key and an own c, `stride` behind the one before. A block of means, stds and columns
 // is read once for all of them.
 void low_rank_draws(const uint64_t* keys, int64_t draws, const float* mean, const float* std, const float* loading,
-                    int64_t rank, const float* drawn_columns, float* weights, int64_t stride, float* columns,
-                    int64_t first, int64_t last) {
+                    int64_t rank, const float* drawn_columns, float* weights, int64_t stride, bool around,
+                    float* columns, int64_t first, int64_t last) {
     FOR_BLOCKS
         by_column<0>(loading, rank, at, stop, columns);
         for (int64_t draw = 0; draw < draws; ++draw) {
@@ -161,10 +161,13 @@ void low_rank_draws(const uint64_t* keys, int64_t draws, const float* mean, cons
             normal_block(keys[draw], at / BLOCK, noise);
             along_columns(columns, drawn_columns + draw * rank, rank, along);
             float* row = weights + draw * stride;
+            float* drawn = around ? noise - at : row;
 #pragma omp simd
-            for (int64_t i = at; i < stop; ++i) row[i] = mean[i] + std[i] * (noise[i - at] + along[i - at]);
+            for (int64_t i = at; i < stop; ++i) drawn[i] = mean[i] + std[i] * (noise[i - at] + along[i - at]);
+            if (around) write_around(row + at, noise, stop - at);
         }
     }
+    if (around) end_writing_around();
 }
 
 template <int64_t fixed>
@@ -187,9 +190,11 @@ extern "C" {
 void bayeswell_low_rank_fresh_draws(int64_t rank, const uint64_t* keys, int64_t draws, const float* mean, const float* std,
                                     const float* loading, const float* drawn_columns, float* weights, int64_t stride,
                                     int64_t n, int threads) {
+    const bool around = goes_around(weights, stride, draws * n);
     in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) {
         std::vector<float> columns(rank * BLOCK, 0.0f);
-        low_rank_draws(keys, draws, mean, std, loading, rank, drawn_columns, weights, stride, columns.data(), first, last);
+        low_rank_draws(keys, draws, mean, std, loading, rank, drawn_columns, weights, stride, around, columns.data(), first,
+                       last);
     });
 }
 

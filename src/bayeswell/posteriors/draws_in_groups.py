@@ -13,7 +13,7 @@ Draw = Callable[[Tensor, Tensor | None], Tensor]
 """(keys of a group, the rows of an earlier one to be written over or None) -> (keys, P) draws."""
 
 
-_FEW = 3
+_FEW = 4
 _MOST_OF_FEW = 1 << 26
 """How many networks, each too large for a group, are made together, and how many weights they have at most (256 MB)."""
 
@@ -23,7 +23,7 @@ def draws_in_groups(
 ) -> Iterator[Tensor]:
     """(P,) float32 draws on the CPU from the compiled generator, the same as one by one.
 
-    ``most`` weights at a time. ``again``: the next group may have the memory of the last; then up to three that
+    ``most`` weights at a time. ``again``: the next group may have the memory of the last; then up to four that
     are larger are made together, and else one.
     """
     together = most // size or max(1, min(_FEW, _MOST_OF_FEW // size) if again else 1)

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from ..native import fresh_draws, takes
+from ..native.memory import empty_like
 from ..random import KeyedNoise, is_counted, standard_normal
 from ..tree import Layout
 from ..types import Covariance, Posterior, Prior
 from .draws_in_groups import draws_in_groups
 from .kernels import ChannelsLastKernels
 from .one_pass import GaussianPrior, draws_and_kl, variances, weighted_squares
-from .std_forms import AS_IT_IS, StdForm
+from .std_forms import AS_IT_IS, FROM_LOG_STD, StdForm
 from .streamed import keyed_draw_and_kl
 
 _TOGETHER = 1 << 22
@@ -48,8 +49,11 @@ class FactorisedPosterior(Posterior):
         return self.mean
 
     def std_vector(self) -> Tensor:
-        """(P,): the standard deviations."""
-        return self.std_form.std(self.std_state())
+        """(P,): the standard deviations, in kept memory: to be given new memory takes longer than the exponents."""
+        state = self.std_state()
+        if self.std_form is not FROM_LOG_STD or torch.is_grad_enabled() or not takes(state):
+            return self.std_form.std(state)
+        return torch.exp(state, out=empty_like(state))
 
     def variance_vector(self) -> Tensor:
         """(P,): the variances."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..errors import BayeswellWarning, SettingError, require_count, require_positive
 from ..native import takes, tied_draw_and_kl, tied_slopes
+from ..native.memory import empty
 from ..random import KeyedNoise
 from ..tree import Layout, Site
 from ..types import ENTROPY, FACTORISED, LOG_PROB, WEIGHT_SAMPLE, Posterior, Prior
@@ -164,7 +165,8 @@ def _stds(posterior: KTiedPosterior, factors: Tensor, log_std: Tensor | None) ->
             continue
         left, right = (factors[side].view(-1, posterior.rank) for side in sides)
         pieces.append(site.from_matrix(left @ right.T).reshape(-1))
-    return torch.cat(pieces)
+    joined = None if torch.is_grad_enabled() or not takes(*pieces) else empty((posterior.layout.size,), pieces[0])
+    return torch.cat(pieces, out=joined)
 
 
 def _slopes_of_stds(
