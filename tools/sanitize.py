@@ -24,6 +24,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -272,6 +273,36 @@ def _functions() -> dict[str, Callable[[Source], Any]]:
         table = torch.tensor(kernels, dtype=torch.int64).view(-1, 4)
         return native.fresh_draws(source.form(), keys.long(), source.vector(), source.vector(), None, table)
 
+    def lstm(source: Source, name: str) -> None:
+        """Loops of one to four steps over whole tensors, one of which may be wrong."""
+        import torch
+
+        batch, width = source.chance.choice(((1, 1), (3, 17), (2, 64), (70, 130)))
+        steps, size = source.chance.randrange(1, 5), batch * width
+
+        def whole(times: int = 1) -> Tensor:
+            return source.vector(steps * size * times)
+
+        def maybe(times: int = 1) -> Tensor | None:
+            return whole(times) if source.chance.random() < 0.5 else None
+
+        cells = torch.rand(steps, batch, width)
+        first, gates = source.vector(size), whole(4)
+        if name == "lstm_step":
+            step = native.lstm_step(first, gates, cells, whole())
+        elif name == "lstm_step_back":
+            outside = maybe(), maybe(), maybe(4)
+            step = native.lstm_step_back(first, gates, cells, *outside, whole(), whole(), whole(), whole(4))
+        elif name == "lstm_step_along":
+            tanh, moved = whole(), source.vector(size)
+            step = native.lstm_step_along(first, gates, cells, tanh, moved, whole(4), whole(4), whole(), whole())
+        else:
+            tanh, p, q, moved, of_gates, of_cells = whole(), whole(), whole(), source.vector(size), whole(4), whole()
+            native.lstm_bends(first, gates, cells, tanh, p, q, moved, of_gates, of_cells, maybe(4), whole(4), whole())
+            return
+        for t in (*range(steps), -1, steps, 2**62):  # other steps than there are are none
+            step(t)
+
     def ivon(source: Source) -> Any:
         vectors = [source.vector() for _ in range(source.chance.choice((8, 9)))]
         return native.newton_step(
@@ -320,6 +351,7 @@ def _functions() -> dict[str, Callable[[Source], Any]]:
         "low_rank_draw_and_kl": lambda s: low_rank(s, False),
         "low_rank_slopes": lambda s: low_rank(s, True),
         "low_rank_fresh_draws": low_rank_draws,
+        **{name: partial(lstm, name=name) for name in ("lstm_step", "lstm_step_back", "lstm_step_along", "lstm_bends")},
         "magnitude": lambda s: native.magnitude(s.vector(), s.vector(), s.vector()),
         "langevin_step": lambda s: native.langevin_step(s.chance.choice(noise), s.vector(), s.vector(), 0.1, 0.2),
         "hamiltonian_step": hamiltonian,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from bayeswell.native import gaussian, library, low_rank, updates
+from bayeswell.native import gaussian, library, low_rank, recurrence, updates
 from native.formulas import ROOT, machine_runs
 
 
@@ -53,6 +53,6 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(name)
         return call(name, *arguments)
 
-    for module in (library, gaussian, low_rank, updates):
+    for module in (library, gaussian, low_rank, recurrence, updates):
         monkeypatch.setattr(module, "call", noted)
     return names

@@ -14,6 +14,7 @@ from bayeswell import native
 from bayeswell.native import library
 from native.formulas import KEY, KEYS, needs_library, numbers, precisions, states, the_same
 from native.low_rank import low_rank_inputs
+from native.recurrence import CALLS as RECURRENCE
 from native.steps import STEPS, step_vectors
 from native.tied import tied_draw_and_kl, tied_factors, tied_slopes
 
@@ -97,6 +98,7 @@ CALLS: dict[str, Callable[[int], tuple[Any, ...]]] = {
     "low_rank_draw_and_kl": _low_rank_draw_and_kl,
     "low_rank_slopes": _low_rank_slopes,
     "low_rank_fresh_draws": _low_rank_fresh_draws,
+    **RECURRENCE,
     **{name: partial(_step, name) for name in STEPS},
 }
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bayeswell import native
 from bayeswell.errors import BufferMismatch
-from bayeswell.native import gaussian, library, low_rank, updates
+from bayeswell.native import gaussian, library, low_rank, recurrence, updates
 from native.formulas import needs_library, numbers, precisions, states
 from native.test_every_function import CALLS
 
@@ -55,7 +55,8 @@ def changed(value: Any, way: tuple[int, ...], tensor: Tensor) -> Any:
 def test_every_tensor_of_every_function_is_looked_at(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each argument in turn is made wrong in each way: refused in one line, and nothing is written."""
     made: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
-    for module, function in ((gaussian, "call"), (low_rank, "call"), (updates, "call"), (updates, "call_many")):
+    places = [(module, "call") for module in (gaussian, low_rank, recurrence, updates)]
+    for module, function in (*places, (recurrence, "prepared"), (updates, "call_many")):
         original = getattr(library, function)
 
         def noted(*arguments: Any, original: Callable[..., Any] = original) -> Any:

@@ -28,6 +28,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from .gates import backward_steps, bends, forward_steps, tangent_steps
+from .products import linear, outer_sum
+
 
 def is_plain_lstm(module: nn.Module) -> bool:
     """Whether ``lstm_layers`` computes what the module does: torch's own LSTM, without projections."""
@@ -73,7 +76,8 @@ def _one_way(
     of_inputs, of_states, bias, other = (getattr(module, name + suffix, None) for name in wanted)
     assert isinstance(of_inputs, Tensor)
     both = bias + other if bias is not None and other is not None else None
-    _, cells, states = _Recurrence.apply(F.linear(inputs, of_inputs, both), of_states, first, cell)
+    x = linear(inputs.flatten(0, 1), of_inputs, both).unflatten(0, inputs.shape[:2])
+    _, cells, states = _Recurrence.apply(x, of_states, first, cell)
     return states, states[-1], cells[-1]
 
 
@@ -82,21 +86,13 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, first: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        width = first.shape[-1]
-        gates = x.clone(memory_format=torch.contiguous_format)
-        cells, states = x.new_empty(*x.shape[:2], width), x.new_empty(*x.shape[:2], width)
-        transposed = weight.T
-        h, c = first, cell
-        for a, next_c, next_h in zip(gates.unbind(), cells.unbind(), states.unbind(), strict=True):
+        gates = x.detach()  # in the memory of x, which was made for this alone and which nothing else has kept
+        cells, states = x.new_empty(*x.shape[:2], first.shape[-1]), x.new_empty(*x.shape[:2], first.shape[-1])
+        step, transposed, h = forward_steps(cell, gates, cells, states), weight.T, first
+        for t, (a, state) in enumerate(zip(gates.unbind(), states.unbind(), strict=True)):
             a.addmm_(h, transposed)
-            both, g, o = a.split([2 * width, width, width], -1)
-            both.sigmoid_()
-            g.tanh_()
-            o.sigmoid_()
-            i, f = both.chunk(2, -1)
-            torch.mul(f, c, out=next_c).addcmul_(i, g)
-            torch.tanh(next_c, out=next_h).mul_(o)
-            h, c = next_h, next_c
+            step(t)
+            h = state
         ctx.save_for_backward(weight, first, cell, gates, cells, states)
         ctx.set_materialize_grads(False)
         return gates, cells, states
@@ -110,7 +106,7 @@ class _Recurrence(torch.autograd.Function):
             return None, None, None, None
         of_x, of_first, of_cell = _Backward.apply(of_states, of_cells, of_gates, weight, cell, gates, cells)
         before = torch.cat([first[None], states[:-1]])
-        return of_x, of_x.flatten(0, 1).T @ before.flatten(0, 1), of_first, of_cell
+        return of_x, outer_sum(of_x.flatten(0, 1), before.flatten(0, 1)), of_first, of_cell
 
 
 class _Backward(torch.autograd.Function):
@@ -121,39 +117,19 @@ class _Backward(torch.autograd.Function):
         ctx: Any, of_states: Tensor | None, of_cells: Tensor | None, of_gates: Tensor | None, weight: Tensor,
         cell: Tensor, gates: Tensor, cells: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        tanh, width = cells.tanh(), cells.shape[-1]
-        before = torch.cat([cell[None], cells[:-1]])
-        i, f, g, o = gates.chunk(4, -1)
-        opened = torch.addcmul(o, o, tanh.square(), value=-1)  # of the cell by the state
-        slopes = _slopes(gates)
-        direct = None if of_gates is None else (of_gates * slopes).unbind()
-        # Of each gate: what the gradient of the cell (or of the state, for o) is multiplied by on its way to a.
-        for slope, factor in zip(slopes.chunk(4, -1), (g, before, i, tanh), strict=True):
-            slope.mul_(factor)
-        by_cell, by_state = slopes.unflatten(-1, (4, width)).split([3, 1], -2)
-        of_x, p_all, q_all = torch.empty_like(gates), torch.empty_like(cells), torch.empty_like(cells)
-        to_cell, to_state = of_x.unflatten(-1, (4, width)).split([3, 1], -2)
-        q = of_x.new_zeros(()).expand_as(cell)
-        for t in reversed(range(len(cells))):
-            p, carried = p_all[t], q
-            if t + 1 == len(cells):
-                p.zero_()
+        of_x, tanh, p, q = torch.empty_like(gates), *(torch.empty_like(cells) for _ in range(3))
+        states, others, direct = (None if one is None else one.contiguous() for one in (of_states, of_cells, of_gates))
+        step, later = backward_steps(cell, gates, cells, states, others, direct, tanh, p, q, of_x), None
+        for t, (own_p, a) in reversed([*enumerate(zip(p.unbind(), of_x.unbind(), strict=True))]):
+            if later is None:
+                own_p.zero_()
             else:
-                torch.mm(of_x[t + 1], weight, out=p)
-            if of_states is not None:
-                p.add_(of_states[t])
-            q = torch.mul(p, opened[t], out=q_all[t])
-            if t + 1 < len(cells):
-                q.addcmul_(carried, f[t + 1])
-            if of_cells is not None:
-                q.add_(of_cells[t])
-            torch.mul(by_cell[t], q[:, None], out=to_cell[t])
-            torch.mul(by_state[t], p[:, None], out=to_state[t])
-            if direct is not None:
-                of_x[t].add_(direct[t])
-        ctx.save_for_backward(of_gates, weight, cell, gates, cells, tanh, p_all, q_all, of_x)
+                torch.mm(later, weight, out=own_p)
+            step(t)
+            later = a
+        ctx.save_for_backward(of_gates, weight, cell, gates, cells, tanh, p, q, of_x)
         ctx.set_materialize_grads(False)
-        return of_x, of_x[0] @ weight, q * f[0]
+        return of_x, of_x[0] @ weight, q[0] * gates[0].chunk(4, -1)[1]
 
     @staticmethod
     @once_differentiable
@@ -161,58 +137,20 @@ class _Backward(torch.autograd.Function):
         ctx: Any, towards: Tensor | None, towards_first: Tensor | None, towards_cell: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         of_gates, weight, cell, gates, cells, tanh, p, q, of_x = ctx.saved_tensors
-        before = torch.cat([cell[None], cells[:-1]])
-        i, f, g, o = gates.chunk(4, -1)
+        of_gates = None if of_gates is None else of_gates.contiguous()
         along = torch.zeros_like(gates) if towards is None else towards.clone(memory_format=torch.contiguous_format)
         h = first = torch.zeros_like(cell) if towards_first is None else towards_first
-        c = first_cell = torch.zeros_like(cell) if towards_cell is None else towards_cell
-        closed = torch.rsub(tanh.square(), 1)
-        opened = o * closed
-        slopes, moved = _slopes(gates), torch.empty_like(gates)
-        moved_cells, moved_states = torch.empty_like(cells), torch.empty_like(cells)
-        # Of the cell by each gate but the last, in their order.
-        partners = torch.stack([g, before, i], -2)
+        first_cell = torch.zeros_like(cell) if towards_cell is None else towards_cell.contiguous()
+        moved, moved_cells, moved_states = (torch.empty_like(one) for one in (gates, cells, cells))
+        step = tangent_steps(cell, gates, cells, tanh, first_cell, along, moved, moved_cells, moved_states)
         transposed = weight.T
-        whole = (f, opened, tanh, partners, along, slopes, moved, moved_cells, moved_states)
-        for f_t, opened_t, tanh_t, partner, a, slope, own, next_c, next_h in zip(*whole, strict=True):
-            torch.mul(a.addmm_(h, transposed), slope, out=own)
-            by_gate = own.unflatten(-1, (4, -1))
-            torch.sum(partner * by_gate[:, :3], 1, out=next_c).addcmul_(f_t, c)
-            torch.mul(opened_t, next_c, out=next_h).addcmul_(tanh_t, by_gate[:, 3])
-            h, c = next_h, next_c
-        of_i, of_f, of_g, of_o = moved.chunk(4, -1)
-        closed.mul_(p)
-        # D, then its part of the slopes' own slopes, then what gates do to the tangent of the cell and of the state.
-        by_gates = torch.empty_like(gates) if of_gates is None else of_gates.clone()
-        chunks = by_gates.chunk(4, -1)
-        for chunk, one, other in zip(chunks, (q, q, q, p), (g, before, i, tanh), strict=True):
-            if of_gates is None:
-                torch.mul(one, other, out=chunk)
-            else:
-                chunk.addcmul_(one, other)
-        by_gates.mul_(along).mul_(_bends(gates))
-        earlier_cells = torch.cat([first_cell[None], moved_cells[:-1]])
-        others = ((q, of_g), (q, earlier_cells), (q, of_i), (closed, moved_cells))
-        for chunk, (one, other) in zip(chunks, others, strict=True):
-            chunk.addcmul_(one, other)
-        by_cells = torch.addcmul(of_o, tanh * o, moved_cells, value=-2).mul_(closed)
-        later = q * of_f
-        by_cells[:-1] += later[1:]
-        by_weight = of_x.flatten(0, 1).T @ torch.cat([first[None], moved_states[:-1]]).flatten(0, 1)
-        found = (moved_states, moved_cells, moved, by_weight, later[0], by_gates, by_cells)
+        for t, (a, state) in enumerate(zip(along.unbind(), moved_states.unbind(), strict=True)):
+            a.addmm_(h, transposed)
+            step(t)
+            h = state
+        met = (cell, gates, cells, tanh, p, q, first_cell, moved, moved_cells)
+        by_gates, by_cells = bends(*met, of_gates, along)
+        by_weight = outer_sum(of_x.flatten(0, 1), torch.cat([first[None], moved_states[:-1]]).flatten(0, 1))
+        by_cell = q[0] * moved[0].chunk(4, -1)[1]
+        found = (moved_states, moved_cells, moved, by_weight, by_cell, by_gates, by_cells)
         return tuple(one if needed else None for one, needed in zip(found, ctx.needs_input_grad, strict=True))
-
-
-def _slopes(gates: Tensor) -> Tensor:
-    """d gate / d a: s (1 - s) of a sigmoid, 1 - g^2 of a tanh."""
-    slopes = torch.addcmul(gates, gates, gates, value=-1)
-    g = gates.chunk(4, -1)[2]
-    torch.addcmul(g.new_ones(()), g, g, value=-1, out=slopes.chunk(4, -1)[2])
-    return slopes
-
-
-def _bends(gates: Tensor) -> Tensor:
-    """The derivative of a slope by its gate: 1 - 2 s of a sigmoid, -2 g of a tanh."""
-    bends = torch.add(gates.new_ones(()), gates, alpha=-2)
-    torch.mul(gates.chunk(4, -1)[2], -2, out=bends.chunk(4, -1)[2])
-    return bends

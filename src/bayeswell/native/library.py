@@ -6,7 +6,7 @@ import ctypes
 import os
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -45,6 +45,10 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         [_count, *[_pointer] * 4, _int, _key, *[_pointer] * 3, _count, _pointer, _pointer],
     ),
     "low_rank_slopes": (None, [_count, *[_pointer] * 4, _int, _key, *[_pointer] * 3, _count, *[_pointer] * 6]),
+    "lstm_step": (None, [*[_count] * 3, *[_pointer] * 4]),
+    "lstm_step_back": (None, [*[_count] * 3, *[_pointer] * 10]),
+    "lstm_step_along": (None, [*[_count] * 3, *[_pointer] * 9]),
+    "lstm_bends": (None, [*[_count] * 2, *[_pointer] * 12]),
     "magnitude": (_double, [_pointer] * 3),
     "langevin_step": (None, [_int, _key, *[_pointer] * 2, *[_number] * 2]),
     "hamiltonian_step": (None, [_int, _key, _int, *[_pointer] * 3, *[_number] * 3]),
@@ -172,6 +176,23 @@ def call(name: str, elements: int, *arguments: Any) -> Any:
     Compiled code believes the sizes that it is told, so every tensor is looked at first: it must lie densely in the
     memory of the CPU and hold ``elements`` float32 numbers, or what its ``Buffer`` says.
     """
+    given = _given(name, elements, arguments)
+    return getattr(_library(), f"bayeswell_{name}")(*given, elements, torch.get_num_threads())
+
+
+def prepared(name: str, elements: int, *arguments: Any) -> Callable[[int], None]:
+    """``call`` for many times, which differ in a first number only: the tensors are looked at once."""
+    given = _given(name, elements, arguments)
+    function, threads = getattr(_library(), f"bayeswell_{name}"), torch.get_num_threads()
+
+    def again(number: int, _kept: Any = arguments) -> None:  # the tensors live as long as their addresses are in use
+        function(number, *given, elements, threads)
+
+    return again
+
+
+def _given(name: str, elements: int, arguments: Iterable[Any]) -> list[Any]:
+    """Numbers as they are, and where tensors lie."""
     given = []
     for value in arguments:
         if isinstance(value, Tensor):
@@ -180,7 +201,7 @@ def call(name: str, elements: int, *arguments: Any) -> Any:
             tensor, size, dtype = value
             value = None if tensor is None else _address(name, tensor, size, dtype)
         given.append(value)
-    return getattr(_library(), f"bayeswell_{name}")(*given, elements, torch.get_num_threads())
+    return given
 
 
 class Addresses:
