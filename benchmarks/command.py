@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         record.write(out, found)
         print(f"  {time.perf_counter() - began:.0f} s", flush=True)
     if out.resolve() == record.DEFAULT.resolve():
-        table.rewrite(record.FOLDER / "README.md", found)
+        table.rewrite(record.FOLDER / "README.md", found, record.elsewhere())
     try:
         plot.draw(found, out.with_name("plot.svg"))
     except ImportError as error:

@@ -19,6 +19,8 @@ from .timing import Times, from_json
 
 FOLDER = Path(__file__).parent
 DEFAULT = FOLDER / "results" / "record.json"
+ELSEWHERE = FOLDER / "results" / "elsewhere"
+"""Whole records of other kinds of machine, each in a file that says which by its name."""
 
 _PACKAGES = (
     "torch", "numpy", "bayesian-torch", "torchbnn", "torchbayesian", "blitz-bayesian-pytorch", "ivon-opt", "posteriors",
@@ -32,6 +34,11 @@ def read(path: Path) -> dict[str, Any]:
         return {"parts": {}}
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
+
+
+def elsewhere(folder: Path = ELSEWHERE) -> dict[str, dict[str, Any]]:
+    """The records of other kinds of machine by name (``_`` for a space); a run here reads them and writes none."""
+    return {path.stem.replace("_", " "): read(path) for path in sorted(folder.glob("*.json"))}
 
 
 def write(path: Path, record: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from . import goals, ours, peers
@@ -20,9 +21,12 @@ _PER_CENT = 0.1
 """Limits below this are shares of a step, written in per cent."""
 
 
-def rewrite(page: Path, record: Mapping[str, Any]) -> None:
-    """Put the tables of the record between the marks of the page."""
-    page.write_text(between_marks(page.read_text(encoding="utf-8"), render(record)), encoding="utf-8")
+NOWHERE: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+
+
+def rewrite(page: Path, record: Mapping[str, Any], elsewhere: Mapping[str, Mapping[str, Any]] = NOWHERE) -> None:
+    """Put the tables of the record between the marks of the page, its goals beside those of other machines."""
+    page.write_text(between_marks(page.read_text(encoding="utf-8"), render(record, elsewhere)), encoding="utf-8")
 
 
 def between_marks(text: str, new: str, begin: str = BEGIN) -> str:
@@ -39,12 +43,12 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
-def render(record: Mapping[str, Any]) -> str:
-    """All tables that the record has numbers for."""
+def render(record: Mapping[str, Any], elsewhere: Mapping[str, Mapping[str, Any]] = NOWHERE) -> str:
+    """All tables that the record has numbers for, and the goals on other kinds of machine."""
     parts = record["parts"]
     made = [
         _circumstances(parts),
-        _goals(record),
+        _goals(record, elsewhere),
         _ratios("A training step", parts, "step", _STEP_NOTE),
         _ratios("A prediction with 30 draws", parts, "predict", _PREDICT_NOTE),
         _loops(parts),
@@ -117,16 +121,35 @@ def _circumstances(parts: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _goals(record: Mapping[str, Any]) -> str:
+def _goals(record: Mapping[str, Any], elsewhere: Mapping[str, Mapping[str, Any]]) -> str:
     found = goals.verdicts(record)
     if all(one.found is None for one in found):
         return ""
+    others = {name: {one.goal: one for one in goals.verdicts(other)} for name, other in elsewhere.items()}
     rows = [
         [one.goal.title, _goal_number(one), _limit(one), one.word, _over_fused(one, record), _best_peer(one, record)]
+        + [_number_elsewhere(verdicts[one.goal]) for verdicts in others.values()]
         for one in found
     ]
     header = ["", "measured", "goal: at most", "", "over fused Adam", "best peer in the same run"]
-    return f"### Goals\n\n{_GOAL_NOTE}\n\n{markdown(header, rows)}"
+    header += [f"on {name}" for name in elsewhere]
+    notes = [_GOAL_NOTE, *(_of_another_machine(name, other) for name, other in elsewhere.items())]
+    return f"### Goals\n\n{chr(10).join(notes)}\n\n{markdown(header, rows)}"
+
+
+def _number_elsewhere(one: Verdict) -> str:
+    """The number alone where the goal was met, the verdict beside it where it was not."""
+    number = _goal_number(one)
+    return number if one.met or not number else f"{number} ({one.word})"
+
+
+def _of_another_machine(name: str, record: Mapping[str, Any]) -> str:
+    parts = record["parts"].values()
+    commits, cpus = (", ".join(sorted({part[key] for part in parts})) for key in ("commit", "cpu"))
+    return (
+        f"The column 'on {name}' is a whole record of another machine ({cpus}, at commit {commits}), with the same "
+        "goals and margins; where nothing stands in brackets the goal was met there."
+    )
 
 
 def _over_fused(one: Verdict, record: Mapping[str, Any]) -> str:

@@ -7,13 +7,16 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 
 def in_threads(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
     """What each task returns, all of them begun together; the first error is raised."""
     results: list[Any] = [None] * len(tasks)
-    ready = threading.Barrier(len(tasks))
+    ready, cores = threading.Barrier(len(tasks)), torch.get_num_threads()
 
     def run(index: int) -> None:
+        torch.set_num_threads(cores)  # a new thread would take as many as there are, and round otherwise
         ready.wait()
         try:
             results[index] = tasks[index]()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -48,6 +48,7 @@ def network(dense: bool = False, channels: int = 3) -> nn.Module:
 def _eight_images_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the processor."""
     monkeypatch.setattr(laid_out, "LEAST_EXAMPLES", 8)
+    monkeypatch.setattr(laid_out, "MOST_WEIGHTS", None)
 
 
 def lifted(net: nn.Module, posterior: Any = "mean_field", **settings: Any) -> bw.BayesianModule:
@@ -140,6 +141,50 @@ def test_outputs_that_are_images(used: list[int], monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(laid_out, "LEAST_EXAMPLES", 100)
     expected = predicted(model, x, bw.Gaussian(std=0.3), keep_samples=True)
     torch.testing.assert_close(found.samples, expected.samples, rtol=1e-4, atol=1e-5)
+
+
+def layouts_of_convolutions(model: bw.BayesianModule, run: Callable[[], Any]) -> list[tuple[bool, bool]]:
+    """Whether inputs and weights of each convolution had channels last, in its order."""
+    seen: list[tuple[bool, bool]] = []
+    original = nn.functional.conv2d
+
+    def noted(x: Tensor, weight: Tensor, *given: Any) -> Tensor:
+        lie = (not tensor.is_contiguous() for tensor in (x, weight))
+        seen.append((next(lie), next(lie)))
+        return original(x, weight, *given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nn.functional, "conv2d", noted)
+        run()
+    return seen
+
+
+@pytest.mark.parametrize("posterior", ["mean_field", {"name": "low_rank", "rank": 2}], ids=str)
+def test_large_kernels_stay_as_they_are(posterior: Any, used: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between 64 x 64 x 2 x 3 and 64 x 64 x 3 x 3 weights: images are turned for the larger kernel and come back."""
+    monkeypatch.setattr(laid_out, "MOST_WEIGHTS", 30_000)
+    model, x = lifted(network(), posterior), torch.randn(11, 3, 9, 8)
+    found = predicted(model, x, keep_samples=True)
+    assert len(used) == 5
+    lie = layouts_of_convolutions(model, lambda: bw.predict(model, x, "categorical", draws=1))
+    assert lie[1] == (False, False), "the large one"
+    assert lie[3][1], "the one that is laid out"
+    assert not any(module._forward_pre_hooks for module in model.net.modules())
+    monkeypatch.setattr(laid_out, "LEAST_EXAMPLES", 100)
+    expected = predicted(model, x, keep_samples=True)
+    torch.testing.assert_close(found.samples, expected.samples, rtol=1e-4, atol=1e-5)
+    monkeypatch.setattr(laid_out, "LEAST_EXAMPLES", 8)
+    monkeypatch.setattr(laid_out, "MOST_WEIGHTS", 10_000)
+    predicted(model, x)
+    assert len(used) == 6, "nothing is left to be laid out"
+
+
+def test_hooks_go_with_an_error(used: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(laid_out, "MOST_WEIGHTS", 30_000)
+    model = lifted(network())
+    with pytest.raises(bw.BayeswellError):
+        predicted(model, torch.randn(11, 5, 9, 8))
+    assert not any(module._forward_pre_hooks for module in model.net.modules())
 
 
 @pytest.mark.parametrize("lie", ["grey", "channels last already"])

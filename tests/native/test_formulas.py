@@ -50,10 +50,14 @@ def test_fresh_draws(form: int) -> None:
         assert_near(drawn, mean.double() + std * noise, mean.double().abs() + (std * noise).abs())
 
 
+APART = [[0, 20, 48, 9], [9_000, 30, 64, 9], [40_000, 3, 37, 9], [48_000, 100, 128, 9], [170_000, 7, 32, 4]]
+"""Kernels among 300,001 weights whose filters do and do not begin and end with lines of the caches."""
+
+
 @needs_library
-@pytest.mark.parametrize("rank", [0, 3])
+@pytest.mark.parametrize(("rank", "kernels"), [(0, []), (0, APART), (3, [])], ids=["rows", "laid out", "low rank"])
 @pytest.mark.usefixtures("each_library")
-def test_draws_that_are_more_than_caches_hold(rank: int) -> None:
+def test_draws_that_are_more_than_caches_hold(rank: int, kernels: list[list[int]]) -> None:
     """They are written in another way, where rows are aligned: to the bit what is drawn alone."""
     size, draws = 300_001, 30
     mean, std, keys = numbers(size, 1, 0.7, 0.1), states(1, size), torch.arange(draws)
@@ -62,7 +66,7 @@ def test_draws_that_are_more_than_caches_hold(rank: int) -> None:
     def drawn(of: Tensor, columns: Tensor, rows: Tensor | None = None) -> Tensor:
         if rank:
             return native.low_rank_fresh_draws(of, mean, std, loading, columns, rows)
-        return native.fresh_draws(1, of, mean, std, rows)
+        return native.fresh_draws(1, of, mean, std, rows, torch.tensor(kernels, dtype=torch.int64).view(-1, 4))
 
     alone = [drawn(keys[i : i + 1], columns[i : i + 1])[0] for i in range(draws)]
     unaligned = torch.full((draws * (size + 15) + 1,), math.nan)[1:].as_strided((draws, size), (size + 15, 1))

@@ -184,6 +184,18 @@ def test_tables_show_ratios_peers_and_failures():
     assert "not installed: torchbnn" in text
 
 
+def test_records_of_other_machines_stand_beside_the_goals(tmp_path):
+    assert record.elsewhere(tmp_path / "none") == {}
+    other = step_record(bbb=[1.25, 1.25, 1.25], **{"k-tied": [3.0, 3.0, 3.0]})
+    other["parts"]["step/mlp"].update(cpu="another CPU", commit="def")
+    record.write(tmp_path / "a_kind.json", other)
+    text = table.render(step_record(bbb=[1.5, 1.5, 1.5], **{"k-tied": [1.5, 1.5, 1.5]}), record.elsewhere(tmp_path))
+    assert "| on a kind |" in text
+    assert "(another CPU, at commit def)" in text
+    assert "| mean-field step, MLP | 1.50 ± 0.00 | 2.00 | met | 1.88 |  | 1.25 ± 0.00 |" in text
+    assert "| 2-tied step, MLP | 1.50 ± 0.00 | 1.80 | met | 1.88 |  | 3.00 ± 0.00 (short by 67 %) |" in text
+
+
 def test_the_record_comes_back_as_it_was_written(tmp_path):
     path = tmp_path / "deep" / "record.json"
     assert record.read(path) == {"parts": {}}

@@ -215,7 +215,7 @@ class BayesianModule(nn.Module):
         if self._call_is_changed or self.output is not None:
             return None
         kernels = channels_last_kernels(self.net, self._bayesian_names, inputs, examples)
-        return ChannelsLast(kernels, self.channels_last_draws) if kernels else None
+        return None if kernels is None else ChannelsLast(kernels, self.channels_last_draws)
 
     def stack(self) -> Stack | Tiled | None:
         """How to run several draws at once, for predictions in evaluation mode; None where each has to go alone."""

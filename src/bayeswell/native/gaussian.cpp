@@ -45,21 +45,74 @@ void turn(const float* filter, float* out, int64_t channels, int64_t positions, 
         for (int64_t p = 0; p < width; ++p) out[p * channels + c] = filter[c * width + p];
 }
 
+#ifdef __AVX512F__
+constexpr int64_t LINE = 16;  // channels of one position that fill a line of the caches, and a register
+
+ALWAYS __m512 fourth_channels(const float* at) {
+    const __m512 one = _mm512_castps128_ps512(_mm_loadu_ps(at));
+    const __m512 two = _mm512_insertf32x4(one, _mm_loadu_ps(at + 4 * 9), 1);
+    return _mm512_insertf32x4(_mm512_insertf32x4(two, _mm_loadu_ps(at + 8 * 9), 2), _mm_loadu_ps(at + 12 * 9), 3);
+}
+
+// 16 channels of 9 positions: four squares of 4 x 4 beside each other are turned at a time. The third time the positions
+// from 5 on are read, of which all but the last were there before: nothing behind the filter is read.
+template <bool around>
+ALWAYS void turn_line(const float* filter, float* out, int64_t channels) {
+    const auto put = [=](int64_t p, __m512d line) {
+        const __m512 values = _mm512_castpd_ps(line);
+        around ? _mm512_stream_ps(out + p * channels, values) : _mm512_storeu_ps(out + p * channels, values);
+    };
+    for (int64_t p = 0; p < 9; p += p == 4 ? 1 : 4) {
+        const __m512 a = fourth_channels(filter + p), b = fourth_channels(filter + p + 9);
+        const __m512 c = fourth_channels(filter + p + 18), d = fourth_channels(filter + p + 27);
+        const __m512d ab = _mm512_castps_pd(_mm512_unpacklo_ps(a, b)), cd = _mm512_castps_pd(_mm512_unpacklo_ps(c, d));
+        const __m512d later_ab = _mm512_castps_pd(_mm512_unpackhi_ps(a, b));
+        const __m512d later_cd = _mm512_castps_pd(_mm512_unpackhi_ps(c, d));
+        if (p < 5) {
+            put(p, _mm512_unpacklo_pd(ab, cd));
+            put(p + 1, _mm512_unpackhi_pd(ab, cd));
+            put(p + 2, _mm512_unpacklo_pd(later_ab, later_cd));
+        }
+        put(p + 3, _mm512_unpackhi_pd(later_ab, later_cd));
+    }
+}
+
+// As many of the channels from low on as fill lines; the first one that is left.
+ALWAYS int64_t turn_lines(const float* filter, float* out, int64_t channels, int64_t low, int64_t high, bool around) {
+    const bool whole = around && reinterpret_cast<uintptr_t>(out) % 64 == 0 && channels % LINE == 0;
+    int64_t c = low;
+    if (whole) {  // lines begin at every 16th channel
+        const int64_t begin = (low + LINE - 1) / LINE * LINE;
+        if (begin + LINE > high) return low;
+        turn<9>(filter, out, channels, 9, low, begin);
+        for (c = begin; c + LINE <= high; c += LINE) turn_line<true>(filter + c * 9, out + c, channels);
+    } else {
+        for (; c + LINE <= high; c += LINE) turn_line<false>(filter + c * 9, out + c, channels);
+    }
+    return c;
+}
+#endif
+
 // Weights [from, to) of one filter; the first and the last channel may be there in part.
-void turn_filter(const Kernel& own, const float* filter, float* out, int64_t from, int64_t to) {
-    const int64_t positions = own.positions, low = (from + positions - 1) / positions, high = to / positions;
+void turn_filter(const Kernel& own, const float* filter, float* out, int64_t from, int64_t to, bool around) {
+    const int64_t positions = own.positions, high = to / positions;
+    int64_t low = (from + positions - 1) / positions;
     auto one = [&](int64_t i) { out[i % positions * own.channels + i / positions] = filter[i]; };
     if (high < low) {  // a part of one channel
         for (int64_t i = from; i < to; ++i) one(i);
         return;
     }
     for (int64_t i = from; i < low * positions; ++i) one(i);
+#ifdef __AVX512F__
+    if (positions == 9) low = turn_lines(filter, out, own.channels, low, high, around);
+#endif
     (positions == 9 ? turn<9> : turn<0>)(filter, out, own.channels, positions, low, high);
     for (int64_t i = high * positions; i < to; ++i) one(i);
 }
 
 // The weights from first to last: those of kernels with channels last, the others where they are.
-void lay_out(const Kernel* kernels, int64_t count, const float* drawn, float* weights, int64_t first, int64_t last) {
+void lay_out(const Kernel* kernels, int64_t count, const float* drawn, float* weights, bool around, int64_t first,
+             int64_t last) {
     int64_t at = first;
     auto copy_until = [&](int64_t stop) {
         if (stop > at) std::memcpy(weights + at, drawn + at, (stop - at) * sizeof(float));
@@ -74,7 +127,7 @@ void lay_out(const Kernel* kernels, int64_t count, const float* drawn, float* we
         while (at < end) {  // filter by filter, of which a chunk may have the end or the beginning alone
             const int64_t filter = own.place + (at - own.place) / size * size;
             const int64_t stop = filter + size < end ? filter + size : end;
-            turn_filter(own, drawn + filter, weights + filter, at - filter, stop - filter);
+            turn_filter(own, drawn + filter, weights + filter, at - filter, stop - filter, around);
             at = stop;
         }
     }
@@ -106,17 +159,26 @@ void fresh_draws(const uint64_t* keys, int64_t draws, const float* mean, const f
     if (around) end_writing_around();
 }
 
+bool is_among(const Kernel* kernels, int64_t count, int64_t first, int64_t last) {
+    for (int64_t k = 0; k < count; ++k)
+        if (kernels[k].positions > 1 && kernels[k].place < last && first < kernels[k].end()) return true;
+    return false;
+}
+
 // The same with kernels laid out, from `fresh`, which the near caches hold.
 template <int form>
 void laid_out_draws(const uint64_t* keys, int64_t draws, const float* mean, const float* state, float* weights,
-                    int64_t stride, const Kernel* kernels, int64_t count, int64_t first, int64_t last) {
+                    int64_t stride, bool around, const Kernel* kernels, int64_t count, int64_t first, int64_t last) {
+    if (!is_among(kernels, count, first, last))
+        return fresh_draws<form>(keys, draws, mean, state, weights, stride, around, first, last);
     float fresh[CHUNK], noise[BLOCK];
     for (int64_t draw = 0; draw < draws; ++draw) {
         FOR_BLOCKS
             draw_block<form>(keys[draw], mean, state, noise, fresh - first, at, stop);
         }
-        lay_out(kernels, count, fresh - first, weights + draw * stride, first, last);
+        lay_out(kernels, count, fresh - first, weights + draw * stride, around, first, last);
     }
+    if (around) end_writing_around();
 }
 
 template <int form>
@@ -216,15 +278,15 @@ int bayeswell_kernels_fit(const int64_t* table, int64_t count, int64_t n, int) {
 
 void bayeswell_fresh_draws(int form, const uint64_t* keys, int64_t draws, const float* mean, const float* state,
                            float* weights, int64_t stride, const int64_t* table, int64_t count, int64_t n, int threads) {
+    const bool around = goes_around(weights, stride, draws * n);
     if (count) {
         auto work = form == FROM_LOG_STD ? laid_out_draws<FROM_LOG_STD> : laid_out_draws<AS_IT_IS>;
         const Kernel* kernels = reinterpret_cast<const Kernel*>(table);
         in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) {
-            work(keys, draws, mean, state, weights, stride, kernels, count, first, last);
+            work(keys, draws, mean, state, weights, stride, around, kernels, count, first, last);
         });
     } else {
         auto work = form == FROM_LOG_STD ? fresh_draws<FROM_LOG_STD> : fresh_draws<AS_IT_IS>;
-        const bool around = goes_around(weights, stride, draws * n);
         in_chunks(n, threads, [=](int64_t, int64_t first, int64_t last) {
             work(keys, draws, mean, state, weights, stride, around, first, last);
         });

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -72,8 +72,10 @@ class LaidOut(Protocol):
         """Those of ``draws``, with weights that lie otherwise in memory; the next may overwrite the one before."""
         ...
 
-    def inputs(self, images: Any) -> Any:
-        """Images that lie likewise."""
+    def called(
+        self, call: Callable[[Mapping[str, Tensor], Inputs], Any], weights: Mapping[str, Tensor], images: Inputs
+    ) -> Any:
+        """What ``call`` gives for these weights and images that lie likewise; as ever in memory."""
         ...
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -103,7 +104,7 @@ def _run_networks(
     drawn = getattr(model, "passing_draws", model.draws) if stack is None else model.draws
     networks = drawn(draws, generator) if laid_out is None else laid_out.networks(draws, generator)
     if laid_out is not None:
-        call = _on_laid_out(call, laid_out)
+        call = partial(laid_out.called, call)
     # Groups of one size, or nearly so.
     groups = draws if stack is None else -(-draws // stack.most_draws)
     for group in range(groups):
@@ -134,16 +135,6 @@ def _find_layout(model: Drawable, batches: Sequence[Batch], home: Home) -> LaidO
         return None
     found: LaidOut | None = find(batches[0].inputs, batches[-1].stop - batches[0].start)
     return found
-
-
-def _on_laid_out(
-    call: Callable[[Mapping[str, Tensor], Inputs], Any], laid_out: LaidOut
-) -> Callable[[Mapping[str, Tensor], Inputs], Any]:
-    def called(weights: Mapping[str, Tensor], inputs: Inputs) -> Any:
-        outputs = call(weights, laid_out.inputs(inputs))
-        return outputs.contiguous() if isinstance(outputs, Tensor) else outputs  # images may have kept the layout
-
-    return called
 
 
 def _run_together(
