@@ -79,7 +79,7 @@ def test_every_tensor_of_every_function_is_looked_at(name: str, monkeypatch: pyt
                 assert "\n" not in str(caught.value)
                 tried += 1
         for kept, (_, tensor) in zip(before, tensors_in(arguments), strict=True):
-            assert torch.equal(kept, tensor)
+            assert kept.numpy().tobytes() == tensor.numpy().tobytes()  # bit for bit: what nobody wrote may be NaN
     assert tried >= 5
 
 
