@@ -148,7 +148,7 @@ def _of_another_machine(name: str, record: Mapping[str, Any]) -> str:
     commits, cpus = (", ".join(sorted({part[key] for part in parts})) for key in ("commit", "cpu"))
     return (
         f"The column 'on {name}' is a whole record of another machine ({cpus}, at commit {commits}), with the same "
-        "goals and margins; where nothing stands in brackets the goal was met there."
+        "goals and margins; a number without brackets met its goal there."
     )
 
 

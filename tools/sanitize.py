@@ -258,12 +258,16 @@ def _functions() -> dict[str, Callable[[Source], Any]]:
     def drawn(source: Source) -> Any:
         import torch
 
-        keys = torch.tensor([source.chance.randrange(-(2**63), 2**63) for _ in range(source.chance.randrange(0, 4))])
+        # Now and then so many that they are written around the caches.
+        count = 220 if source.size == max(SIZES) and source.chance.random() < 0.2 else source.chance.randrange(0, 4)
+        keys = torch.tensor([source.chance.randrange(-(2**63), 2**63) for _ in range(count)])
         kernels: list[list[int]] = []
         end = 0
         for _ in range(source.chance.randrange(4)):
             shape = [source.chance.randrange(1, 40) for _ in range(3)]
-            place = end + source.chance.randrange(9)
+            if source.chance.random() < 0.5:  # of 3 x 3, which are turned by squares, in lines of the caches or not
+                shape[1:] = [source.chance.choice((16, 32, 45, 64)), 9]
+            place = end + source.chance.choice((0, 0, 5, 8))
             if place + math.prod(shape) <= source.size:
                 kernels.append([place, *shape])
                 end = place + math.prod(shape)
@@ -297,8 +301,8 @@ def _functions() -> dict[str, Callable[[Source], Any]]:
             tanh, moved = whole(), source.vector(size)
             step = native.lstm_step_along(first, gates, cells, tanh, moved, whole(4), whole(4), whole(), whole())
         else:
-            tanh, p, q, moved, of_gates, of_cells = whole(), whole(), whole(), source.vector(size), whole(4), whole()
-            native.lstm_bends(first, gates, cells, tanh, p, q, moved, of_gates, of_cells, maybe(4), whole(4), whole())
+            tanh, p, q, begun, moved, moved_cells = whole(), whole(), whole(), source.vector(size), whole(4), whole()
+            native.lstm_bends(first, gates, cells, tanh, p, q, begun, moved, moved_cells, maybe(4), whole(4), whole())
             return
         for t in (*range(steps), -1, steps, 2**62):  # other steps than there are are none
             step(t)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -45,14 +45,18 @@ def each_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the compiled formulas, as they are called."""
+    """The names of the compiled formulas, as they are called or prepared for many calls."""
     names: list[str] = []
-    call = library.call
 
-    def noted(name: str, *arguments: Any) -> Any:
-        names.append(name)
-        return call(name, *arguments)
+    def noting(original: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(name: str, *arguments: Any) -> Any:
+            names.append(name)
+            return original(name, *arguments)
 
+        return noted
+
+    noted_call = noting(library.call)
     for module in (library, gaussian, low_rank, recurrence, updates):
-        monkeypatch.setattr(module, "call", noted)
+        monkeypatch.setattr(module, "call", noted_call)
+    monkeypatch.setattr(recurrence, "prepared", noting(library.prepared))
     return names

@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bayeswell import native
+from bayeswell.layers import lstm_layers, products
 from native.formulas import needs_library
 from native.recurrence import STEPS, Loop, backward, bends, forward, loop_inputs, tangents
 
@@ -107,3 +108,25 @@ def test_gradients_and_tangents_are_those_of_the_function_itself() -> None:
     moved = torch.func.jvp(cells_and_states, (given.gates, given.first), (given.along, given.first_moved))[1]
     for one, other in zip(tangents(given)[1:], moved, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+@needs_library
+def test_a_wide_lstm_is_that_of_double_precision(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled steps and convolved products together, in float32."""
+    monkeypatch.setattr(products, "_CONVOLVES", True)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    torch.manual_seed(3)
+    module, x = nn.LSTM(40, 50, num_layers=2, bidirectional=True), torch.randn(35, 32, 40)
+    exact = nn.LSTM(40, 50, num_layers=2, bidirectional=True).double()
+    exact.load_state_dict(module.state_dict())
+    results = []
+    for whole, own, inputs in ((lambda x: lstm_layers(module, x), module, x), (exact, exact, x.double())):
+        output, (hidden, cells) = whole(inputs)
+        loss = output.sin().sum() + (1.3 * hidden).cos().sum() + cells.square().sum()
+        first = torch.autograd.grad(loss, list(own.parameters()), create_graph=True)
+        penalty = sum(gradient.square().sum() for gradient in first)
+        results.append([output, *first, *torch.autograd.grad(penalty, list(own.parameters()))])
+    assert {"lstm_step", "lstm_step_back", "lstm_step_along", "lstm_bends"} == {*calls}
+    for one, other in zip(*results, strict=True):
+        scale = float(other.detach().square().mean().sqrt())
+        torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=2e-5 * scale)

@@ -52,7 +52,7 @@ def gains_channels_last(x: Tensor, weight: Tensor, shape: Shape) -> bool:
     """Whether ``convolve_channels_last`` computes this convolution and is the faster way."""
     return (
         x.dim() == 4
-        and _is_float32_on_cpu(x)
+        and is_float32_on_cpu(x)
         and weight.dtype == torch.float32
         and shape.groups == 1
         and (_is_wide(*weight.shape[:2]) or _is_last(x))
@@ -77,7 +77,7 @@ def keeps_layouts(net: nn.Module) -> bool:
 
 def is_for_channels_last(net: nn.Module, inputs: Any) -> bool:
     """Whether these are images for a network that may be given them with channels last, and gains by it."""
-    if not isinstance(inputs, Tensor) or inputs.dim() != 4 or not _is_float32_on_cpu(inputs):
+    if not isinstance(inputs, Tensor) or inputs.dim() != 4 or not is_float32_on_cpu(inputs):
         return False
     return next(_wide_convolutions(net), None) is not None and keeps_layouts(net)
 
@@ -170,7 +170,7 @@ class _Gradients(torch.autograd.Function):
         return by_y, by_x, by_weight, None, None, None, None
 
 
-def _is_float32_on_cpu(x: Tensor) -> bool:
+def is_float32_on_cpu(x: Tensor) -> bool:
     """What oneDNN is used for."""
     one_dnn = torch.backends.mkldnn
     return x.device.type == "cpu" and x.dtype == torch.float32 and one_dnn.is_available() and bool(one_dnn.enabled)

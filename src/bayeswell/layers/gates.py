@@ -1,8 +1,8 @@
 """The element-wise part of an LSTM and of its derivatives, by compiled formulas or by torch's operations.
 
 The equations are in ``recurrent``. Gates are (T, B, 4H) in the order i, f, g, o, cells and states (T, B, H), and
-``first`` (B, H) is the cell before the first step. Each function here prepares a loop over time: it gives what is to be
-called with the number of each step, once the product that recurs is there.
+``first`` (B, H) is the cell before the first step. What is named after steps prepares a loop over time: it gives what
+is to be called with the number of each step, once the product that recurs is there.
 """
 
 from __future__ import annotations

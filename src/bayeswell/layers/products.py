@@ -14,11 +14,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .channels_last import is_float32_on_cpu
+
 _CONVOLVES = torch.backends.cpu.get_cpu_capability() == "AVX512"
 """With AVX2 alone both take the same time, and the sum of outer products is three times slower (measured on AMD's)."""
-_LEAST_ROWS = 256
+_LEAST_ROWS = 1024
 _LEAST_WIDTH = 32
-"""Of rows on both sides: with less, laying out costs what is gained."""
+"""Of rows on both sides."""
+_MOST_WEIGHTS = 512
+"""In a weight, for each row. With less to multiply, laying the weight out costs what is gained."""
 _ANY = (0, 0)
 
 _backward = torch.ops.aten.convolution_backward
@@ -26,21 +30,23 @@ _backward = torch.ops.aten.convolution_backward
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """``F.linear`` of rows (N, I) with a weight (O, I)."""
-    return _Linear.apply(x, weight, bias) if _gains(x, weight) else F.linear(x, weight, bias)
+    return _Linear.apply(x, weight, bias) if _gains(x, weight, len(weight)) else F.linear(x, weight, bias)
 
 
 def outer_sum(left: Tensor, right: Tensor) -> Tensor:
     """left' right, for (N, O) and (N, I): (O, I)."""
-    return _OuterSum.apply(left, right) if _gains(left, right.T) else left.T @ right
+    return _OuterSum.apply(left, right) if _gains(left, right, right.shape[1]) else left.T @ right
 
 
-def _gains(x: Tensor, weight: Tensor) -> bool:
+def _gains(rows: Tensor, other: Tensor, width: int) -> bool:
+    """Whether rows that become, or meet, others of so many numbers are multiplied faster by a convolution."""
+    own = rows.shape[1]
     return (
         _CONVOLVES
-        and x.device.type == "cpu"
-        and x.dtype == weight.dtype == torch.float32
-        and len(x) >= _LEAST_ROWS
-        and min(x.shape[1], weight.shape[0]) >= _LEAST_WIDTH
+        and len(rows) >= max(_LEAST_ROWS, own * width / _MOST_WEIGHTS)
+        and min(own, width) >= _LEAST_WIDTH
+        and is_float32_on_cpu(rows)
+        and other.dtype == torch.float32
         and torch.get_num_threads() > 1
     )
 

@@ -82,7 +82,7 @@ def _one_way(
 
 
 class _Recurrence(torch.autograd.Function):
-    """(x, W, h_0, c_0) -> gates (T, B, 4H), cells and states (T, B, H)."""
+    """(x, W, h_0, c_0) -> gates (T, B, 4H), cells and states (T, B, H); the gates are written over x."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, first: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
