@@ -24,7 +24,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -294,15 +293,16 @@ def _functions() -> dict[str, Callable[[Source], Any]]:
         first, gates = source.vector(size), whole(4)
         if name == "lstm_step":
             step = native.lstm_step(first, gates, cells, whole())
-        elif name == "lstm_step_back":
+        elif name == "lstm_step_backward":
             outside = maybe(), maybe(), maybe(4)
-            step = native.lstm_step_back(first, gates, cells, *outside, whole(), whole(), whole(), whole(4))
-        elif name == "lstm_step_along":
+            step = native.lstm_step_backward(first, gates, cells, *outside, whole(), whole(), whole(), whole(4))
+        elif name == "lstm_step_tangents":
             tanh, moved = whole(), source.vector(size)
-            step = native.lstm_step_along(first, gates, cells, tanh, moved, whole(4), whole(4), whole(), whole())
+            step = native.lstm_step_tangents(first, gates, cells, tanh, moved, whole(4), whole(4), whole(), whole())
         else:
-            tanh, p, q, begun, moved, moved_cells = whole(), whole(), whole(), source.vector(size), whole(4), whole()
-            native.lstm_bends(first, gates, cells, tanh, p, q, begun, moved, moved_cells, maybe(4), whole(4), whole())
+            tangents = source.vector(size), whole(4), whole()
+            met = whole(), whole(), whole(), *tangents
+            native.lstm_second_derivatives(first, gates, cells, *met, maybe(4), whole(4), whole())
             return
         for t in (*range(steps), -1, steps, 2**62):  # other steps than there are are none
             step(t)
@@ -355,7 +355,10 @@ def _functions() -> dict[str, Callable[[Source], Any]]:
         "low_rank_draw_and_kl": lambda s: low_rank(s, False),
         "low_rank_slopes": lambda s: low_rank(s, True),
         "low_rank_fresh_draws": low_rank_draws,
-        **{name: partial(lstm, name=name) for name in ("lstm_step", "lstm_step_back", "lstm_step_along", "lstm_bends")},
+        "lstm_step": lambda s: lstm(s, "lstm_step"),
+        "lstm_step_backward": lambda s: lstm(s, "lstm_step_backward"),
+        "lstm_step_tangents": lambda s: lstm(s, "lstm_step_tangents"),
+        "lstm_second_derivatives": lambda s: lstm(s, "lstm_second_derivatives"),
         "magnitude": lambda s: native.magnitude(s.vector(), s.vector(), s.vector()),
         "langevin_step": lambda s: native.langevin_step(s.chance.choice(noise), s.vector(), s.vector(), 0.1, 0.2),
         "hamiltonian_step": hamiltonian,

@@ -74,18 +74,18 @@ def tangents(x: Loop) -> tuple[Tensor, ...]:
     return moved, moved_cells, moved_states
 
 
-def bends(x: Loop, with_gates: bool = True) -> tuple[Tensor, ...]:
+def second_derivatives(x: Loop, with_gates: bool = True) -> tuple[Tensor, ...]:
     """What the tangents give to gates and to cells."""
     gates, cells, _ = forward(x)
     tanh, p, q, _ = backward(x, with_gates)
     moved, moved_cells, _ = tangents(x)
     given = (x.first, gates, cells, tanh, p, q, x.first_moved, moved, moved_cells)
-    return by_steps.bends(*given, x.of_gates if with_gates else None, x.along.clone())
+    return by_steps.second_derivatives(*given, x.of_gates if with_gates else None, x.along.clone())
 
 
 CALLS: dict[str, Any] = {
     "lstm_step": lambda size: forward(of_size(size)),
-    "lstm_step_back": lambda size: backward(of_size(size)),
-    "lstm_step_along": lambda size: tangents(of_size(size)),
-    "lstm_bends": lambda size: bends(of_size(size)),
+    "lstm_step_backward": lambda size: backward(of_size(size)),
+    "lstm_step_tangents": lambda size: tangents(of_size(size)),
+    "lstm_second_derivatives": lambda size: second_derivatives(of_size(size)),
 }

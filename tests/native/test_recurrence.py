@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bayeswell import native
 from bayeswell.layers import lstm_layers, products
 from native.formulas import needs_library
-from native.recurrence import STEPS, Loop, backward, bends, forward, loop_inputs, tangents
+from native.recurrence import STEPS, Loop, backward, forward, loop_inputs, second_derivatives, tangents
 
 SHAPES = ((1, 1), (3, 5), (2, 16), (4, 67), (33, 128), (70, 300))
 """Examples and widths: rests of vector registers, one thread and several."""
@@ -26,8 +26,8 @@ FORMULAS: dict[str, Formula] = {
     "backward, of cells": lambda x: backward(x, with_gates=False, with_states=False),
     "backward, of gates": lambda x: backward(x, with_cells=False, with_states=False),
     "tangents": tangents,
-    "bends": bends,
-    "bends, without gradients of gates": lambda x: bends(x, with_gates=False),
+    "second_derivatives": second_derivatives,
+    "second_derivatives, without gradients of gates": lambda x: second_derivatives(x, with_gates=False),
 }
 
 each_formula = pytest.mark.parametrize("name", FORMULAS)
@@ -126,7 +126,7 @@ def test_a_wide_lstm_is_that_of_double_precision(calls: list[str], monkeypatch: 
         first = torch.autograd.grad(loss, list(own.parameters()), create_graph=True)
         penalty = sum(gradient.square().sum() for gradient in first)
         results.append([output, *first, *torch.autograd.grad(penalty, list(own.parameters()))])
-    assert {"lstm_step", "lstm_step_back", "lstm_step_along", "lstm_bends"} == {*calls}
+    assert {"lstm_step", "lstm_step_backward", "lstm_step_tangents", "lstm_second_derivatives"} == {*calls}
     for one, other in zip(*results, strict=True):
         scale = float(other.detach().square().mean().sqrt())
         torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=2e-5 * scale)

@@ -12,12 +12,14 @@ from .convolution import convolve, shape_of
 from .kernels import plain_attention, plain_kernels, without_fused_attention
 from .linear import find_linear_layers, is_linear_layer
 from .normalisation import batch_norm, is_plain_batch_norm, normalises_by_batch
+from .one_dnn import WITH_AVX512
 from .recurrent import is_plain_lstm, lstm_layers
 from .statistics import kept_statistics
 from .wiring import NORMALISATION_LAYERS, Wiring, wiring_of
 
 __all__ = [
     "NORMALISATION_LAYERS",
+    "WITH_AVX512",
     "Wiring",
     "batch_norm",
     "convolve",

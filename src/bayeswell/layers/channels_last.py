@@ -27,6 +27,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from .convolution import Shape, convolve
+from .one_dnn import WITH_AVX512, is_float32_on_cpu
 
 _LAST = torch.channels_last
 _backward = torch.ops.aten.convolution_backward
@@ -35,7 +36,7 @@ _LEAST_CHANNELS = 64
 """From here on both sides; with fewer the gain was lost on the layouts (AVX2, oneDNN 3)."""
 _MOST_WEIGHTS = 4
 """In a kernel, for each number of the images: with more it stays as it is."""
-_MULTIPLIES_PATCHES = torch.backends.cpu.get_cpu_capability() != "AVX512"
+_MULTIPLIES_PATCHES = not WITH_AVX512
 """Whether the weights' gradient may be a matrix product; with AVX-512 oneDNN's own is faster (measured on AMD's)."""
 _MOST_POSITIONS = 256
 """Of an image, for it."""
@@ -168,12 +169,6 @@ class _Gradients(torch.autograd.Function):
                 by_y = other if by_y is None else by_y.add_(other)
         by_y = None if by_y is None else _as_before(by_y, ctx.last)
         return by_y, by_x, by_weight, None, None, None, None
-
-
-def is_float32_on_cpu(x: Tensor) -> bool:
-    """What oneDNN is used for."""
-    one_dnn = torch.backends.mkldnn
-    return x.device.type == "cpu" and x.dtype == torch.float32 and one_dnn.is_available() and bool(one_dnn.enabled)
 
 
 def _is_wide(*channels: int) -> bool:

@@ -7,14 +7,11 @@ is to be called with the number of each step, once the product that recurs is th
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from .. import native
-
-Step = Callable[[int], None]
+from ..native.recurrence import Step
 
 
 def forward_steps(first: Tensor, gates: Tensor, cells: Tensor, states: Tensor) -> Step:
@@ -40,8 +37,9 @@ def backward_steps(
     of_gates: Tensor | None, tanh: Tensor, p: Tensor, q: Tensor, of_x: Tensor,
 ) -> Step:  # fmt: skip
     """Against time. From p_t = W' A'_{t+1}: p, q and A' in ``of_x``; and tanh c."""
-    if native.takes(first, gates, cells, of_states, of_cells, of_gates, tanh, p, q, of_x):
-        return native.lstm_step_back(first, gates, cells, of_states, of_cells, of_gates, tanh, p, q, of_x)
+    given = (first, gates, cells, of_states, of_cells, of_gates, tanh, p, q, of_x)
+    if native.takes(*given):
+        return native.lstm_step_backward(*given)
     width, before = cells.shape[-1], _before(first, cells)
     i, f, g, o = gates.chunk(4, -1)
     torch.tanh(cells, out=tanh)
@@ -74,8 +72,9 @@ def tangent_steps(
     moved_cells: Tensor, moved_states: Tensor,
 ) -> Step:  # fmt: skip
     """In order of time. From ``along``, of which step t has the tangent of what goes into it: those of the results."""
-    if native.takes(first, gates, cells, tanh, first_moved, along, moved, moved_cells, moved_states):
-        return native.lstm_step_along(first, gates, cells, tanh, first_moved, along, moved, moved_cells, moved_states)
+    given = (first, gates, cells, tanh, first_moved, along, moved, moved_cells, moved_states)
+    if native.takes(*given):
+        return native.lstm_step_tangents(*given)
     i, f, g, o = gates.chunk(4, -1)
     opened = torch.addcmul(o, o, tanh.square(), value=-1)
     # Of the cell by each gate but the last, in their order.
@@ -91,14 +90,15 @@ def tangent_steps(
     return step
 
 
-def bends(
+def second_derivatives(
     first: Tensor, gates: Tensor, cells: Tensor, tanh: Tensor, p: Tensor, q: Tensor, first_moved: Tensor, moved: Tensor,
     moved_cells: Tensor, of_gates: Tensor | None, along: Tensor,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """What the tangents give to gates, in the memory of ``along``, and to cells."""
     by_cells = torch.empty_like(cells)
-    if native.takes(first, gates, cells, tanh, p, q, first_moved, moved, moved_cells, of_gates, along, by_cells):
-        native.lstm_bends(first, gates, cells, tanh, p, q, first_moved, moved, moved_cells, of_gates, along, by_cells)
+    given = (first, gates, cells, tanh, p, q, first_moved, moved, moved_cells, of_gates, along, by_cells)
+    if native.takes(*given):
+        native.lstm_second_derivatives(*given)
         return along, by_cells
     i, _, g, o = gates.chunk(4, -1)
     of_i, of_f, of_g, of_o = moved.chunk(4, -1)

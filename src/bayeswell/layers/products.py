@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .channels_last import is_float32_on_cpu
+from .one_dnn import WITH_AVX512, is_float32_on_cpu
 
-_CONVOLVES = torch.backends.cpu.get_cpu_capability() == "AVX512"
+_CONVOLVES = WITH_AVX512
 """With AVX2 alone both take the same time, and the sum of outer products is three times slower (measured on AMD's)."""
 _LEAST_ROWS = 1024
 _LEAST_WIDTH = 32

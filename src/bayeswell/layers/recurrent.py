@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from .gates import backward_steps, bends, forward_steps, tangent_steps
+from .gates import backward_steps, forward_steps, second_derivatives, tangent_steps
 from .products import linear, outer_sum
 
 
@@ -149,7 +149,7 @@ class _Backward(torch.autograd.Function):
             step(t)
             h = state
         met = (cell, gates, cells, tanh, p, q, first_cell, moved, moved_cells)
-        by_gates, by_cells = bends(*met, of_gates, along)
+        by_gates, by_cells = second_derivatives(*met, of_gates, along)
         by_weight = outer_sum(of_x.flatten(0, 1), torch.cat([first[None], moved_states[:-1]]).flatten(0, 1))
         by_cell = q[0] * moved[0].chunk(4, -1)[1]
         found = (moved_states, moved_cells, moved, by_weight, by_cell, by_gates, by_cells)

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from ..layers import is_for_channels_last, wide_kernels
+from ..layers import WITH_AVX512, is_for_channels_last, wide_kernels
 from ..types import Inputs
 
 LEAST_EXAMPLES = 8
 """With fewer nothing is gained with ResNet-18 (32 x 32 pixels)."""
-MOST_WEIGHTS = 2**20 if torch.backends.cpu.get_cpu_capability() == "AVX512" else None
+MOST_WEIGHTS = 2**20 if WITH_AVX512 else None
 """In a kernel that is laid out. oneDNN turns a kernel into an order of its own in each pass: of a large one, beside few
 images, that takes longer from channels last, and with AVX-512, where torch's layout is nearly as fast, more than is
 gained. There 8, 32 and 128 images through ResNet-18 took 1.01, 0.89 and 0.81 of an ordinary pass with all wide kernels

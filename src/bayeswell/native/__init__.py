@@ -24,7 +24,7 @@ from .gaussian import (
 )
 from .library import Addresses, available, disabled, instruction_set, taken, takes, transformed
 from .low_rank import low_rank_draw_and_kl, low_rank_fresh_draws, low_rank_slopes
-from .recurrence import lstm_bends, lstm_step, lstm_step_along, lstm_step_back
+from .recurrence import lstm_second_derivatives, lstm_step, lstm_step_backward, lstm_step_tangents
 from .updates import (
     bounded_step,
     gradient_norms,
@@ -53,10 +53,10 @@ __all__ = [
     "low_rank_draw_and_kl",
     "low_rank_fresh_draws",
     "low_rank_slopes",
-    "lstm_bends",
+    "lstm_second_derivatives",
     "lstm_step",
-    "lstm_step_along",
-    "lstm_step_back",
+    "lstm_step_backward",
+    "lstm_step_tangents",
     "magnitude",
     "momentum_step",
     "newton_step",

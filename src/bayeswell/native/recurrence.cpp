@@ -47,7 +47,7 @@ struct Tangents {
 
 // The slope of a gate's own slope is 1 - 2 s of a sigmoid's, -2 g of a tanh's; `b` holds what it is to be multiplied by.
 template <bool given>
-void bend(const Tangents& of, int64_t width, const float* of_gates, float* b, float* by_cell) {
+void second_derivatives(const Tangents& of, int64_t width, const float* of_gates, float* b, float* by_cell) {
     const float *i = of.gates, *f = i + width, *g = f + width, *o = g + width;
     const float *m_i = of.moved, *m_g = m_i + 2 * width, *m_o = m_g + width;
     const float* x = given ? of_gates : of.gates;  // read only where they are given
@@ -95,9 +95,10 @@ void bayeswell_lstm_step(int64_t t, int64_t steps, int64_t width, const float* f
 }
 
 // p has what later steps give to the state; q and the gradient of what goes into the gates follow, and tanh c.
-void bayeswell_lstm_step_back(int64_t t, int64_t steps, int64_t width, const float* first, const float* gates,
-                              const float* cells, const float* of_states, const float* of_cells, const float* of_gates,
-                              float* tanh, float* p, float* q, float* of_x, int64_t n, int threads) {
+void bayeswell_lstm_step_backward(int64_t t, int64_t steps, int64_t width, const float* first, const float* gates,
+                                  const float* cells, const float* of_states, const float* of_cells,
+                                  const float* of_gates, float* tanh, float* p, float* q, float* of_x, int64_t n,
+                                  int threads) {
     if (n <= 0) return;
     const Steps at(steps, width, n);
     if (!at.has(t)) return;
@@ -141,9 +142,9 @@ void bayeswell_lstm_step_back(int64_t t, int64_t steps, int64_t width, const flo
 }
 
 // The tangents of gates, cell and state from that of what goes into the gates.
-void bayeswell_lstm_step_along(int64_t t, int64_t steps, int64_t width, const float* first, const float* gates,
-                               const float* cells, const float* tanh, const float* first_moved, const float* along,
-                               float* moved, float* moved_cells, float* moved_states, int64_t n, int threads) {
+void bayeswell_lstm_step_tangents(int64_t t, int64_t steps, int64_t width, const float* first, const float* gates,
+                                  const float* cells, const float* tanh, const float* first_moved, const float* along,
+                                  float* moved, float* moved_cells, float* moved_states, int64_t n, int threads) {
     if (n <= 0) return;
     const Steps at(steps, width, n);
     if (!at.has(t)) return;
@@ -167,10 +168,10 @@ void bayeswell_lstm_step_along(int64_t t, int64_t steps, int64_t width, const fl
 }
 
 // What the tangents give to gates (in the place of `along`) and cells, of all steps.
-void bayeswell_lstm_bends(int64_t steps, int64_t width, const float* first, const float* gates, const float* cells,
-                          const float* tanh, const float* p, const float* q, const float* first_moved, const float* moved,
-                          const float* moved_cells, const float* of_gates, float* along, float* by_cells, int64_t n,
-                          int threads) {
+void bayeswell_lstm_second_derivatives(int64_t steps, int64_t width, const float* first, const float* gates,
+                                       const float* cells, const float* tanh, const float* p, const float* q,
+                                       const float* first_moved, const float* moved, const float* moved_cells,
+                                       const float* of_gates, float* along, float* by_cells, int64_t n, int threads) {
     if (n <= 0) return;
     const Steps at(steps, width, n);
     in_parallel(at.steps * at.batch, 4 * n, threads, [&](int64_t all) {
@@ -181,9 +182,9 @@ void bayeswell_lstm_bends(int64_t steps, int64_t width, const float* first, cons
         };
         float* own = by_cells + here;
         if (of_gates)
-            bend<true>(of, width, of_gates + 4 * here, along + 4 * here, own);
+            second_derivatives<true>(of, width, of_gates + 4 * here, along + 4 * here, own);
         else
-            bend<false>(of, width, nullptr, along + 4 * here, own);
+            second_derivatives<false>(of, width, nullptr, along + 4 * here, own);
         if (t + 1 < steps) {
             const float* next_f = moved + 4 * later + width;
             for (int64_t j = 0; j < width; ++j) own[j] += q[later + j] * next_f[j];

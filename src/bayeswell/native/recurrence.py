@@ -20,7 +20,7 @@ def lstm_step(first: Tensor, gates: Tensor, cells: Tensor, states: Tensor) -> St
     return prepared("lstm_step", *_sizes(cells), *_inside(cells, first, gates), cells, states)
 
 
-def lstm_step_back(
+def lstm_step_backward(
     first: Tensor, gates: Tensor, cells: Tensor, of_states: Tensor | None, of_cells: Tensor | None,
     of_gates: Tensor | None, tanh: Tensor, p: Tensor, q: Tensor, of_x: Tensor,
 ) -> Step:  # fmt: skip
@@ -28,19 +28,19 @@ def lstm_step_back(
     size = cells.numel()
     given = (Buffer(of_states, size), Buffer(of_cells, size), Buffer(of_gates, 4 * size))
     results = (tanh, p, q, Buffer(of_x, 4 * size))
-    return prepared("lstm_step_back", *_sizes(cells), *_inside(cells, first, gates), cells, *given, *results)
+    return prepared("lstm_step_backward", *_sizes(cells), *_inside(cells, first, gates), cells, *given, *results)
 
 
-def lstm_step_along(
+def lstm_step_tangents(
     first: Tensor, gates: Tensor, cells: Tensor, tanh: Tensor, first_moved: Tensor, along: Tensor, moved: Tensor,
     moved_cells: Tensor, moved_states: Tensor,
 ) -> Step:  # fmt: skip
     """The tangents of gates, cell and state from ``along``, that of what goes into the gates."""
     tangents = (*_inside(cells, first_moved, along), Buffer(moved, 4 * cells.numel()), moved_cells, moved_states)
-    return prepared("lstm_step_along", *_sizes(cells), *_inside(cells, first, gates), cells, tanh, *tangents)
+    return prepared("lstm_step_tangents", *_sizes(cells), *_inside(cells, first, gates), cells, tanh, *tangents)
 
 
-def lstm_bends(
+def lstm_second_derivatives(
     first: Tensor, gates: Tensor, cells: Tensor, tanh: Tensor, p: Tensor, q: Tensor, first_moved: Tensor, moved: Tensor,
     moved_cells: Tensor, of_gates: Tensor | None, along: Tensor, by_cells: Tensor,
 ) -> None:  # fmt: skip
@@ -48,7 +48,7 @@ def lstm_bends(
     size, steps, width = _sizes(cells)
     given = (*_inside(cells, first, gates), cells, tanh, p, q, *_inside(cells, first_moved, moved))
     results = (Buffer(of_gates, 4 * size), Buffer(along, 4 * size), by_cells)
-    call("lstm_bends", size, steps, width, *given, moved_cells, *results)
+    call("lstm_second_derivatives", size, steps, width, *given, moved_cells, *results)
 
 
 def _sizes(cells: Tensor) -> tuple[int, int, int]:
