@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if out.resolve() == record.DEFAULT.resolve():
         table.rewrite(record.FOLDER / "README.md", found, record.elsewhere())
     try:
-        plot.draw(found, out.with_name("plot.svg"))
+        plot.draw(found, out.with_name("plot.svg") if out.name == record.DEFAULT.name else out.with_suffix(".svg"))
     except ImportError as error:
         print(f"no plot: {one_line(error)}")
     short = [] if not options.check else check(found, None if not options.only else set(chosen))

@@ -20,7 +20,7 @@ from .timing import Times, from_json
 FOLDER = Path(__file__).parent
 DEFAULT = FOLDER / "results" / "record.json"
 ELSEWHERE = FOLDER / "results" / "elsewhere"
-"""Whole records of other kinds of machine, each in a file that says which by its name."""
+"""Records of other kinds of machine, whole or in part, each in a file that says which by its name."""
 
 _PACKAGES = (
     "torch", "numpy", "bayesian-torch", "torchbnn", "torchbayesian", "blitz-bayesian-pytorch", "ivon-opt", "posteriors",

@@ -134,7 +134,8 @@ def _goals(record: Mapping[str, Any], elsewhere: Mapping[str, Mapping[str, Any]]
     header = ["", "measured", "goal: at most", "", "over fused Adam", "best peer in the same run"]
     header += [f"on {name}" for name in elsewhere]
     notes = [_GOAL_NOTE, *(_of_another_machine(name, other) for name, other in elsewhere.items())]
-    return f"### Goals\n\n{chr(10).join(notes)}\n\n{markdown(header, rows)}"
+    text = "\n".join(notes)
+    return f"### Goals\n\n{text}\n\n{markdown(header, rows)}"
 
 
 def _number_elsewhere(one: Verdict) -> str:
@@ -146,9 +147,12 @@ def _number_elsewhere(one: Verdict) -> str:
 def _of_another_machine(name: str, record: Mapping[str, Any]) -> str:
     parts = record["parts"].values()
     commits, cpus = (", ".join(sorted({part[key] for part in parts})) for key in ("commit", "cpu"))
+    found = goals.verdicts(record)
+    measured = sum(one.found is not None for one in found)
     return (
-        f"The column 'on {name}' is a whole record of another machine ({cpus}, at commit {commits}), with the same "
-        "goals and margins; a number without brackets met its goal there."
+        f"The column 'on {name}' is a record of another machine ({cpus}, at commit {commits}), with the same goals and "
+        f"margins, of which {sum(one.met for one in found)} of {measured} measured ones were met: its numbers without "
+        "brackets."
     )
 
 

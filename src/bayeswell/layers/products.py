@@ -2,8 +2,8 @@
 
 y = x w' has the gradients x' = y' w and w' = y'' x (a sum of outer products over the rows), each a product of the same
 two kinds. With AVX-512 and several threads oneDNN's convolutions can multiply twice as fast as the library that torch
-has for matrices (MKL on a processor of AMD's): rows are then the positions of one image with channels last, and the
-weight is a kernel of one position.
+has for matrices (MKL on a processor of AMD's; `python -m benchmarks.layouts`): rows are then the positions of one image
+with channels last, and the weight is a kernel of one position.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from .one_dnn import WITH_AVX512, is_float32_on_cpu
 
 _CONVOLVES = WITH_AVX512
-"""With AVX2 alone both take the same time, and the sum of outer products is three times slower (measured on AMD's)."""
+"""With AVX2 alone a product with the weight takes as long, the sum of outer products two to three times as long."""
 _LEAST_ROWS = 1024
 _LEAST_WIDTH = 32
 """Of rows on both sides."""

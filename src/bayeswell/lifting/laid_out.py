@@ -23,9 +23,9 @@ LEAST_EXAMPLES = 8
 MOST_WEIGHTS = 2**20 if WITH_AVX512 else None
 """In a kernel that is laid out. oneDNN turns a kernel into an order of its own in each pass: of a large one, beside few
 images, that takes longer from channels last, and with AVX-512, where torch's layout is nearly as fast, more than is
-gained. There 8, 32 and 128 images through ResNet-18 took 1.01, 0.89 and 0.81 of an ordinary pass with all wide kernels
-laid out, and 0.96, 0.86 and 0.82 with those up to here (by hand); with AVX2 alone 0.95, 0.86, 0.80 and 0.97, 0.91,
-0.84.
+gained. ResNet-18 with 8, 32 and 128 images took there 1.03, 1.00 and 0.78 of an ordinary pass with all wide kernels
+laid out, and 0.96, 0.99 and 0.78 with those up to here; with AVX2 alone 0.96, 0.83, 0.78 and 0.98, 0.89, 0.83
+(`python -m benchmarks.layouts`).
 """
 
 
