@@ -1,6 +1,0 @@
-"""What training minimises."""
-
-from .elbo import ELBO
-from .loss import Loss
-
-__all__ = ["ELBO", "Loss"]
