@@ -1,0 +1,51 @@
+"""The formulas of this room in torch's operations: for other devices and dtypes, transforms, and without a compiler."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+LANES = 128
+"""Numbers come in blocks: the cosines of so many pairs, then their sines."""
+
+# SplitMix64 (Steele, Lea & Flood 2014) with the mixing of Stafford's variant 13, in signed numbers, which wrap alike.
+_STEP = 0x9E3779B97F4A7C15 - (1 << 64)
+_FACTORS = ((30, 0xBF58476D1CE4E5B9 - (1 << 64)), (27, 0x94D049BB133111EB - (1 << 64)))
+_LAST_SHIFT = 31
+
+
+def normals(key: int, size: int) -> Tensor:
+    """Return (size,) float32 N(0, 1) numbers: sqrt(-2 log u) cos a and sin a from 64 random bits each (Box, Muller)."""
+    blocks = -(-size // (2 * LANES))
+    key = (key + (1 << 63)) % (1 << 64) - (1 << 63)
+    words = _mixed((torch.arange(blocks * LANES, device="cpu") * _STEP).add_(key))
+    # 31 bits and a half: u is never 0, and small u, which make the tails, are the exact ones.
+    uniform = words.bitwise_and(0x7FFFFFFF).to(torch.float32).mul_(2.0**-31).add_(2.0**-32)
+    radius = uniform.log_().mul_(-2).sqrt_().view(blocks, LANES)
+    angle = (words >> 32).to(torch.float32).mul_(math.pi * 2.0**-31).view(blocks, LANES)
+    return torch.stack([angle.cos() * radius, angle.sin() * radius], dim=1).view(-1)[:size]
+
+
+def _mixed(words: Tensor) -> Tensor:
+    """Apply SplitMix64's mixing function in place."""
+    for shift, factor in _FACTORS:
+        words.bitwise_xor_(_shifted(words, shift)).mul_(factor)
+    return words.bitwise_xor_(_shifted(words, _LAST_SHIFT))
+
+
+def _shifted(words: Tensor, shift: int) -> Tensor:
+    """Shift right with zeros coming in; torch's own shift copies the sign."""
+    return (words >> shift).bitwise_and_((1 << (64 - shift)) - 1)
+
+
+def draw_and_kl(
+    mean: Tensor, spread: Tensor, noise: Tensor | None, inverse_variances: Tensor, center: Tensor | None, log_std: bool
+) -> tuple[Tensor | None, Tensor]:
+    """Return draws and sum [h ((m - z)^2 + s^2) / 2 - log s]; h is a scalar or (P,)."""
+    std = spread.exp() if log_std else spread
+    weights = None if noise is None else mean + std * noise
+    log_stds = spread if log_std else spread.clamp_min(torch.finfo(spread.dtype).tiny).log()
+    offset = mean if center is None else mean - center
+    return weights, (0.5 * inverse_variances * (offset.square() + std.square()) - log_stds).sum()
