@@ -73,11 +73,12 @@ def check_number(
     """Return ``value`` as a float in [low, high]; ``above=True`` excludes ``low``. numpy numbers are numbers."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
         raise SettingError(f"{owner}: `{setting}` must be a finite number, got {value!r}")
-    if value < low or value > high or (above and value == low):
+    number = float(value)
+    if number < low or number > high or (above and number == low):
         lower = f"above {low:g}" if above else f"at least {low:g}"
         upper = "" if high == math.inf else f" and at most {high:g}"
         raise SettingError(f"{owner}: `{setting}` must be {lower}{upper}, got {value!r}")
-    return float(value)
+    return number
 
 
 def check_integer(owner: str, setting: str, value: Any, low: int = 1) -> int:

@@ -45,7 +45,7 @@ class Site:
         return math.prod(self.shape)
 
     def matches(self, patterns: str | Sequence[str]) -> bool:
-        """Return whether the name matches any of the shell-style patterns."""
+        """Return True if the name matches any of the shell-style patterns."""
         patterns = (patterns,) if isinstance(patterns, str) else patterns
         return any(fnmatchcase(self.name, pattern) for pattern in patterns)
 

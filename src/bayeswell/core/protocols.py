@@ -3,8 +3,8 @@
 Shapes: P weights, D draws, S examples. Losses are in nats per datum.
 
 A *part* is a frozen dataclass of settings with ``name`` and ``paper``; its ``build`` makes the trainable state.
-Capabilities are words (``FACTORIZED``, ...) in ``provides`` and ``needs``; parts are combined by comparing them, never by
-class. What is optional has a default here; the default of a likelihood method raises ``Unsupported``.
+Capabilities are words (``FACTORIZED``, ...) in ``provides`` and ``needs``; parts are combined by comparing them, never
+by class. Optional members have a default here; the default of a likelihood method raises ``Unsupported``.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class BatchContext:
 
 @dataclass(frozen=True)
 class Terms:
-    """The objective of one batch: ``total`` is differentiated; ``nll`` (mean) and ``kl`` (sum, nats) carry no weight."""
+    """The objective of one batch. ``total`` is differentiated; ``nll`` (mean) and ``kl`` (sum) carry no weight."""
 
     total: Tensor
     nll: Tensor
@@ -131,7 +131,7 @@ class Prior(nn.Module):
 
     @property
     def has_closed_form(self) -> bool:
-        """Whether ``expected_log_prob`` works."""
+        """True if ``expected_log_prob`` works."""
         return self.gaussian is not None
 
     def log_prob(self, weights: Tensor) -> Tensor:
@@ -182,6 +182,7 @@ class Posterior(nn.Module):
 
     layout: Layout
     part: PosteriorPart
+    mean: Tensor
     noise_size: int
 
     @property
@@ -218,7 +219,7 @@ class Posterior(nn.Module):
 
     def draws(self, count: int, generator: torch.Generator | None) -> Iterator[dict[str, Tensor]]:
         """Yield drawn networks one at a time: tensors by parameter name, without gradient."""
-        like = next(self.parameters(), None)
+        like: Tensor | None = next(self.parameters(), None)
         like = self.mean if like is None else like
         for _ in range(count):
             with torch.no_grad():
@@ -302,7 +303,7 @@ class Likelihood(nn.Module):
         return targets
 
     def for_sampled_targets(self, targets: Tensor) -> Likelihood:
-        """Return a likelihood for sampled targets with the weights of the given ones (class weights, ignored labels)."""
+        """Return a likelihood for sampled targets, weighted like these targets (class weights, ignored labels)."""
         return self
 
     def supports(self, method: str) -> bool:
@@ -314,7 +315,7 @@ class Likelihood(nn.Module):
 
 @dataclass(frozen=True)
 class LinearLayer:
-    """A layer whose output is linear in its weight: ``op(x, weight, bias)``. ``spatial_dims`` is 0 for a dense layer."""
+    """A layer that is linear in its weight: ``op(x, weight, bias)``; ``spatial_dims`` is 0 for a dense layer."""
 
     name: str
     module: nn.Module
@@ -325,7 +326,7 @@ class LinearLayer:
 
 
 class BayesianModel(Protocol):
-    """What estimators, averagers and predictions may know of a Bayesian network (``nn.BayesianModule``)."""
+    """The view of a Bayesian network (``nn.BayesianModule``) that estimators, averagers and predictions use."""
 
     net: nn.Module
     layout: Layout
@@ -368,7 +369,7 @@ class Estimator:
         raise NotImplementedError
 
     def warnings_for(self, net: nn.Module) -> list[str]:
-        """What a user should know before training this network; raise NetworkError to refuse it."""
+        """Return warnings about training this network; raise NetworkError to refuse it."""
         return []
 
 
@@ -393,7 +394,7 @@ class KLWeight(Protocol):
 
 @dataclass(frozen=True)
 class OptimizerContext:
-    """What an optimizer may need besides its parameter groups."""
+    """Facts of a run that an optimizer may need besides its parameter groups."""
 
     dataset_size: int
     total_steps: int
@@ -428,7 +429,7 @@ class OptimizerPart:
         return self
 
     def may_sample(self, progress: Progress) -> bool:
-        """Whether the weights after this step may be kept as a draw."""
+        """Return True if the weights after this step may be kept as a draw."""
         return True
 
 
@@ -505,5 +506,3 @@ class PostHocPart(Protocol):
 
 class NoMean(Unsupported):
     """The posterior is a set of networks or a mixture: it has no mean network."""
-
-

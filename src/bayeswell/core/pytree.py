@@ -26,9 +26,10 @@ def tree_index(tree: Any, index: Any) -> Any:
 
 def tree_cat(trees: Sequence[Any]) -> Any:
     """Concatenate the examples of several trees of one structure."""
-    leaves = [_pytree.tree_flatten(tree) for tree in trees]
-    joined = [torch.cat(parts) if isinstance(parts[0], Tensor) else parts[0] for parts in zip(*(l for l, _ in leaves))]
-    return _pytree.tree_unflatten(joined, leaves[0][1])
+    structure = _pytree.tree_structure(trees[0])
+    columns = zip(*(_pytree.tree_leaves(tree) for tree in trees), strict=True)
+    joined = [torch.cat(column) if isinstance(column[0], Tensor) else column[0] for column in columns]
+    return _pytree.tree_unflatten(joined, structure)
 
 
 def num_examples(tree: Any) -> int:

@@ -6,6 +6,7 @@ Long float32 vectors on a CPU come from a counter-based generator: number i of a
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -52,8 +53,16 @@ def replayable(generator: torch.Generator | None, device: torch.device | str = "
     state = None if generator is None else generator.get_state()
     kind = torch.device(device).type
     try:
-        with torch.random.fork_rng(devices=[] if kind == "cpu" else [device], device_type="cuda" if kind == "cpu" else kind):
+        with torch.random.fork_rng(
+            devices=[] if kind == "cpu" else [device], device_type="cuda" if kind == "cpu" else kind
+        ):
             yield
     finally:
         if generator is not None and state is not None:
             generator.set_state(state)
+
+
+def derive_seed(seed: int, *names: object) -> int:
+    """Return a seed of 63 bits that depends on ``seed`` and the names alone."""
+    digest = hashlib.sha256(repr((int(seed), *names)).encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1

@@ -46,7 +46,9 @@ class Registry(Generic[PartT]):
         """Add a class under its ``name``; usable as a decorator."""
         name = getattr(part, "name", None)
         if not isinstance(part, type) or not isinstance(name, str) or not name:
-            raise SettingError(f"{self.kind}: {part!r} cannot be registered; give a class with a class attribute `name`")
+            raise SettingError(
+                f"{self.kind}: {part!r} cannot be registered; give a class with a class attribute `name`"
+            )
         self._check_members(part)
         known = self._parts.get(_key(name))
         if known is not None and known.__qualname__ != part.__qualname__:

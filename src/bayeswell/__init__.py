@@ -1,0 +1,1 @@
+"""Train any PyTorch network as a Bayesian one, well."""
