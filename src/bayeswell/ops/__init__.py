@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from . import plain
+from .gaussian import DrawAndKL
+from .library import load
 
 __all__ = ["available", "draw_and_kl", "in_transform", "normals"]
 
@@ -28,7 +30,7 @@ class Terms(Protocol):
 
 def available() -> bool:
     """Return whether the compiled formulas are used."""
-    return False
+    return load() is not None
 
 
 def in_transform() -> bool:
@@ -38,8 +40,13 @@ def in_transform() -> bool:
 
 
 def normals(key: int, size: int) -> Tensor:
-    """Return (size,) float32 N(0, 1) numbers of a key; compiled or not they are the same to rounding."""
-    return plain.normals(key, size)
+    """Return (size,) float32 N(0, 1) numbers of a 64-bit key; compiled or not they are the same to rounding."""
+    library = load()
+    if library is None:
+        return plain.normals(key, size)
+    out = torch.empty(size, dtype=torch.float32, device="cpu")
+    library.bayeswell_normals(key % (1 << 64), out.data_ptr(), size, torch.get_num_threads())
+    return out
 
 
 def draw_and_kl(
@@ -47,7 +54,7 @@ def draw_and_kl(
 ) -> tuple[Tensor | None, Tensor]:
     """Return draws w = m + s eps and KL(q || p) of q = prod_i N(m_i, s_i^2) from a factorized Gaussian prior.
 
-    KL = sum [h ((m - z)^2 + s^2) / 2 - log s] + sum [log p - 1/2] with h = 1 / p^2 for prior stds p and centers z.
+    KL = sum [log p - log s + h ((m - z)^2 + s^2) / 2 - 1/2] with h = 1 / p^2 for prior stds p and centers z.
 
     Args:
         mean: (P,).
@@ -57,9 +64,12 @@ def draw_and_kl(
         log_std: whether ``spread`` is the log of the stds.
         ends: (sites,) int64, the index after the last weight of each site.
     """
-    inverse_variances = terms.inverse_variances
-    if terms.by_site:
-        sizes = ends.diff(prepend=ends.new_zeros(1))
-        inverse_variances = inverse_variances.repeat_interleave(sizes, output_size=mean.shape[-1])
-    weights, kl = plain.draw_and_kl(mean, spread, noise, inverse_variances, terms.center, log_std)
-    return weights, kl + terms.log_std_sum - 0.5 * mean.shape[-1]
+    h, center = terms.inverse_variances, terms.center
+    site_ends = ends if terms.by_site else None
+    arguments = (mean, spread, noise, h, site_ends, center, terms.log_std_sum, log_std)
+    learned = any(tensor is not None and tensor.requires_grad for tensor in (noise, h, center, terms.log_std_sum))
+    if in_transform() or learned:
+        weights, kl = plain.draw_and_kl(*arguments)
+        return (None if noise is None else weights), kl
+    weights, kl = DrawAndKL.apply(*arguments)
+    return weights, kl

@@ -41,11 +41,61 @@ def _shifted(words: Tensor, shift: int) -> Tensor:
 
 
 def draw_and_kl(
-    mean: Tensor, spread: Tensor, noise: Tensor | None, inverse_variances: Tensor, center: Tensor | None, log_std: bool
-) -> tuple[Tensor | None, Tensor]:
-    """Return draws and sum [h ((m - z)^2 + s^2) / 2 - log s]; h is a scalar or (P,)."""
+    mean: Tensor,
+    spread: Tensor,
+    noise: Tensor | None,
+    h: Tensor,
+    ends: Tensor | None,
+    center: Tensor | None,
+    log_std_sum: Tensor,
+    log_std: bool,
+) -> tuple[Tensor, Tensor]:
+    """Return draws m + s eps (empty without noise) and sum [h ((m - z)^2 + s^2) / 2 - log s - 1/2] + ``log_std_sum``."""
+    size = mean.shape[-1]
     std = spread.exp() if log_std else spread
-    weights = None if noise is None else mean + std * noise
-    log_stds = spread if log_std else spread.clamp_min(torch.finfo(spread.dtype).tiny).log()
-    offset = mean if center is None else mean - center
-    return weights, (0.5 * inverse_variances * (offset.square() + std.square()) - log_stds).sum()
+    weights = mean.new_empty(0) if noise is None else mean + std * noise
+    log_stds = spread if log_std else spread.clamp_min(_tiny(spread)).log()
+    squares = _offset(mean, center).square() + std.square()
+    return weights, (0.5 * _by_weight(h, ends, size) * squares - log_stds).sum() + log_std_sum - 0.5 * size
+
+
+def gradients(
+    mean: Tensor,
+    spread: Tensor,
+    noise: Tensor | None,
+    h: Tensor,
+    ends: Tensor | None,
+    center: Tensor | None,
+    of_weights: Tensor | None,
+    of_kl: Tensor | None,
+    log_std: bool,
+) -> tuple[Tensor, Tensor]:
+    """Return d/dm = g + c h (m - z) and d/ds = g eps + c (h s - 1/s), or d/dlog s = s d/ds."""
+    std = spread.exp() if log_std else spread
+    of_mean, of_std = torch.zeros_like(mean), torch.zeros_like(mean)
+    if of_kl is not None:
+        flow = of_kl * _by_weight(h, ends, mean.shape[-1])
+        tiny = _tiny(std)
+        log_slope = torch.where(std < tiny, 0.0, of_kl / std.clamp_min(tiny))
+        of_mean, of_std = flow * _offset(mean, center), flow * std - log_slope
+    if of_weights is not None:
+        assert noise is not None
+        of_mean = of_mean + of_weights.sum_to_size(mean.shape)
+        of_std = of_std + (of_weights * noise).sum_to_size(mean.shape)
+    return of_mean, of_std * std if log_std else of_std
+
+
+def _tiny(tensor: Tensor) -> float:
+    """Return the smallest normal number: a floor that keeps logarithms finite where a std underflows."""
+    return torch.finfo(tensor.dtype).tiny
+
+
+def _offset(mean: Tensor, center: Tensor | None) -> Tensor:
+    return mean if center is None else mean - center
+
+
+def _by_weight(values: Tensor, ends: Tensor | None, size: int) -> Tensor:
+    """Repeat the value of each site over its weights."""
+    if ends is None:
+        return values
+    return values.repeat_interleave(ends.diff(prepend=ends.new_zeros(1)), output_size=size)

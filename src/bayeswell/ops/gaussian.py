@@ -1,0 +1,115 @@
+"""The Gaussian draw with its KL as operators of torch: compiled on the CPU, in plain torch elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import plain
+from .library import load
+
+_operators = torch.library.Library("bayeswell", "FRAGMENT")
+_GAUSSIANS = "Tensor mean, Tensor spread, Tensor? noise, Tensor h, Tensor? ends, Tensor? center"
+_operators.define(f"draw_and_kl({_GAUSSIANS}, Tensor log_std_sum, bool log_std) -> (Tensor, Tensor)")
+_operators.define(
+    f"draw_and_kl_gradients({_GAUSSIANS}, Tensor? of_weights, Tensor? of_kl, bool log_std) -> (Tensor, Tensor)"
+)
+
+
+def _is_supported(mean: Tensor, h: Tensor, ends: Tensor | None, *vectors: Tensor | None) -> bool:
+    """Return whether these are contiguous float32 tensors whose last axis has the length of ``mean``."""
+    if load() is None or mean.dim() != 1 or h.numel() != len(mean if ends is None else ends):
+        return False
+    size = len(mean)
+    return all(v is None or (v.shape[-1] == size and v.is_contiguous() and v.dtype is torch.float32) for v in vectors)
+
+
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _gaussians(
+    mean: Tensor, spread: Tensor, h: Tensor, ends: Tensor | None, center: Tensor | None, log_std: bool
+) -> tuple[int | None, ...]:
+    sites = 0 if ends is None else len(ends)
+    return _address(mean), _address(spread), log_std, _address(h), _address(ends), sites, _address(center)
+
+
+def _draw_and_kl(
+    mean: Tensor,
+    spread: Tensor,
+    noise: Tensor | None,
+    h: Tensor,
+    ends: Tensor | None,
+    center: Tensor | None,
+    log_std_sum: Tensor,
+    log_std: bool,
+) -> tuple[Tensor, Tensor]:
+    if not _is_supported(mean, h, ends, mean, spread, noise, center) or h.dtype is not torch.float32:
+        return plain.draw_and_kl(mean, spread, noise, h, ends, center, log_std_sum, log_std)
+    size = len(mean)
+    weights = mean.new_empty(0 if noise is None else noise.shape)
+    terms = _gaussians(mean, spread, h, ends, center, log_std)
+    value = load().bayeswell_draw_and_kl(  # type: ignore[union-attr]
+        *terms, _address(noise), _address(weights), weights.numel() // max(size, 1), size, torch.get_num_threads()
+    )
+    return weights, mean.new_full((), value + float(log_std_sum) - 0.5 * size)
+
+
+def _gradients(
+    mean: Tensor,
+    spread: Tensor,
+    noise: Tensor | None,
+    h: Tensor,
+    ends: Tensor | None,
+    center: Tensor | None,
+    of_weights: Tensor | None,
+    of_kl: Tensor | None,
+    log_std: bool,
+) -> tuple[Tensor, Tensor]:
+    of_weights = None if of_weights is None else of_weights.contiguous()
+    vectors = (mean, spread, noise, center, of_weights)
+    if not _is_supported(mean, h, ends, *vectors) or h.dtype is not torch.float32:
+        return plain.gradients(mean, spread, noise, h, ends, center, of_weights, of_kl, log_std)
+    size = len(mean)
+    of_mean, of_spread = torch.empty_like(mean), torch.empty_like(mean)
+    terms = _gaussians(mean, spread, h, ends, center, log_std)
+    draws = 0 if of_weights is None else of_weights.numel() // max(size, 1)
+    upstream = (_address(noise), _address(of_weights), draws, 0.0 if of_kl is None else float(of_kl))
+    load().bayeswell_gradients(  # type: ignore[union-attr]
+        *terms, *upstream, _address(of_mean), _address(of_spread), size, torch.get_num_threads()
+    )
+    return of_mean, of_spread
+
+
+_operators.impl("draw_and_kl", _draw_and_kl, "CPU")
+_operators.impl("draw_and_kl_gradients", _gradients, "CPU")
+# All other devices, and the meta tensors of tracing.
+_operators.impl("draw_and_kl", plain.draw_and_kl, "CompositeExplicitAutograd")
+_operators.impl("draw_and_kl_gradients", plain.gradients, "CompositeExplicitAutograd")
+
+
+class DrawAndKL(torch.autograd.Function):
+    """``plain.draw_and_kl`` with gradients in one pass; not for torch.func transforms or forward mode."""
+
+    @staticmethod
+    def forward(*arguments: Any) -> tuple[Tensor | None, Tensor]:
+        weights, kl = torch.ops.bayeswell.draw_and_kl(*arguments)
+        return (None if arguments[2] is None else weights), kl
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        *tensors, _, ctx.log_std = inputs
+        ctx.save_for_backward(*tensors)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, of_weights: Tensor | None, of_kl: Tensor | None) -> tuple[Tensor | None, ...]:
+        if of_weights is None and of_kl is None:
+            return (None,) * 8
+        # Gradients that are recorded are differentiated again: autograd has to see every operation.
+        formula = plain.gradients if torch.is_grad_enabled() else torch.ops.bayeswell.draw_and_kl_gradients
+        of_mean, of_spread = formula(*ctx.saved_tensors, of_weights, of_kl, ctx.log_std)
+        return of_mean, of_spread, *(None,) * 6
