@@ -1,0 +1,180 @@
+"""Checks of pairs of parts: capabilities are compared, never classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core.errors import CompositionError
+from ..core.protocols import (
+    EMPIRICAL,
+    ENTROPY,
+    FACTORIZED,
+    LINEARIZED,
+    LOG_PROB,
+    LOG_STD,
+    POINT,
+    SAMPLED,
+    WEIGHT_SAMPLE,
+    Likelihood,
+    Prior,
+)
+from .method import Method
+
+_WORDS = {
+    FACTORIZED: "independent Gaussian weights",
+    WEIGHT_SAMPLE: "a weight vector drawn in each step",
+    LOG_PROB: "a density log q(w)",
+    ENTROPY: "a closed-form entropy",
+    LOG_STD: "a mean and a log std for each weight",
+    POINT: "one weight vector",
+}
+
+
+def check_parts(method: Method) -> None:
+    """Raise CompositionError for parts that cannot work together in any network."""
+    _check_estimator(method)
+    _check_divergence(method)
+    _check_optimizer(method)
+    if method.optimizer.handles_kl:
+        _check_handles_kl(method)
+    _check_end(method)
+    _check_prediction(method)
+
+
+def check_likelihood(likelihood: Likelihood, kind: str, part: Any) -> None:
+    """Refuse a likelihood without an optional method that this part calls."""
+    for need in sorted(part.likelihood_needs):
+        if not likelihood.supports(need):
+            name = likelihood.name or type(likelihood).__name__
+            raise CompositionError(
+                f"likelihood '{name}' has no `{need}`, which {kind} '{part.name}' needs; write it, or use another {kind}"
+            )
+
+
+def check_prior(method: Method, prior: Prior) -> None:
+    """Refuse a closed-form divergence of a prior without one."""
+    needs = frozenset() if method.divergence is None else method.divergence.needs
+    if ENTROPY in needs and not prior.has_closed_form and POINT not in method.posterior.provides:
+        raise CompositionError(
+            f"divergence '{method.divergence.name}' has no closed form for prior {type(prior).__name__}; use divergence "
+            "'monte_carlo' or 'path_derivative' with estimator 'weight_sampling' or 'flipout'"
+        )
+    if method.prior_weight is not None and prior.gaussian is None:
+        raise CompositionError(
+            f"`prior_weight` = {method.prior_weight:g} needs a Gaussian prior such as 'normal' or 'kaiming', not "
+            f"{type(prior).__name__}"
+        )
+
+
+def _refuse(who: str, need: str, whose: str, remedy: str) -> CompositionError:
+    return CompositionError(f"{who} needs {_WORDS.get(need, need)}, which {whose} does not have; use {remedy}")
+
+
+def _check_estimator(method: Method) -> None:
+    estimator, posterior, sharpness = method.estimator, method.posterior, method.sharpness
+    for need in sorted(estimator.needs - posterior.provides):
+        remedy = "estimator 'weight_sampling', or posterior 'mean_field' or 'k_tied'"
+        raise _refuse(f"estimator '{estimator.name}'", need, f"posterior '{posterior.name}'", remedy)
+    if sharpness is None or sharpness.rho == 0:
+        return
+    if not estimator.uses_weight_gradient:
+        raise CompositionError(
+            f"sharpness follows the gradient in the weights, which estimator '{estimator.name}' does not take; use "
+            "estimator 'weight_sampling', or no sharpness"
+        )
+    if sharpness.geometry == "mean_over_std" and FACTORIZED not in posterior.provides:
+        who = "sharpness with geometry 'mean_over_std'"
+        raise _refuse(who, FACTORIZED, f"posterior '{posterior.name}'", "geometry 'identity'")
+
+
+def _check_divergence(method: Method) -> None:
+    divergence, estimator, posterior = method.divergence, method.estimator, method.posterior
+    if divergence is None:
+        return
+    who = f"divergence '{divergence.name}'"
+    if POINT in posterior.provides:
+        # A point has no density; its divergence is -log p(w) for any prior.
+        if LOG_PROB in divergence.needs:
+            raise _refuse(who, LOG_PROB, f"posterior '{posterior.name}'", "divergence 'analytic'")
+        return
+    if WEIGHT_SAMPLE in divergence.needs and WEIGHT_SAMPLE not in estimator.provides:
+        remedy = "divergence 'analytic', or estimator 'weight_sampling' or 'flipout'"
+        raise _refuse(who, WEIGHT_SAMPLE, f"estimator '{estimator.name}'", remedy)
+    for need in sorted(divergence.needs - posterior.provides - {WEIGHT_SAMPLE}):
+        raise _refuse(who, need, f"posterior '{posterior.name}'", "another divergence or posterior")
+
+
+def _check_optimizer(method: Method) -> None:
+    optimizer, posterior = method.optimizer, method.posterior
+    point = POINT in posterior.provides
+    for part in () if method.std_optimizer is None else (optimizer, method.std_optimizer):
+        if part.samples or part.handles_kl:
+            raise CompositionError(
+                f"`std_optimizer`: '{part.name}' moves all weights together; use 'sgd' or 'adam' for both, or no "
+                "`std_optimizer`"
+            )
+    if optimizer.samples and not point:
+        raise _refuse(f"sampler '{optimizer.name}'", POINT, f"posterior '{posterior.name}'", "posterior 'delta'")
+    if optimizer.samples and method.averaging is None:
+        raise CompositionError(f"sampler '{optimizer.name}' needs averaging that keeps its draws; use averaging 'bank'")
+    if method.alternate is not None and (point or optimizer.handles_kl):
+        reason = f"posterior '{posterior.name}' has no stds" if point else f"'{optimizer.name}' moves both together"
+        raise CompositionError(
+            f"`alternate` = {method.alternate} trains means and stds in turn, but {reason}; use posterior 'mean_field' "
+            "with optimizer 'adam'"
+        )
+    if method.gradient_scale is not None and (optimizer.samples or optimizer.handles_kl):
+        raise CompositionError(
+            f"`gradient_scale` = '{method.gradient_scale}' would change the target of '{optimizer.name}', which reads "
+            "the scale of the gradient; leave it out"
+        )
+
+
+def _check_handles_kl(method: Method) -> None:
+    optimizer, posterior, estimator = method.optimizer, method.posterior, method.estimator
+    who = f"optimizer '{optimizer.name}'"
+    if LOG_STD not in posterior.provides:
+        raise _refuse(who, LOG_STD, f"posterior '{posterior.name}'", "posterior 'mean_field' in its log std form")
+    if WEIGHT_SAMPLE not in estimator.provides or not estimator.uses_weight_gradient:
+        raise _refuse(who, WEIGHT_SAMPLE, f"estimator '{estimator.name}'", "estimator 'weight_sampling'")
+    for setting in ("std_lr", "std_schedule"):
+        if getattr(method, setting) is not None:
+            raise CompositionError(f"`{setting}` has no use: {who} moves means and stds together; leave it out")
+
+
+def _check_end(method: Method) -> None:
+    averaging, post_hoc, posterior = method.averaging, method.post_hoc, method.posterior
+    if post_hoc is not None and averaging is not None:
+        raise CompositionError(
+            f"averaging '{averaging.name}' and post_hoc '{post_hoc.name}' would both make the posterior; choose one"
+        )
+    if post_hoc is not None and POINT not in posterior.provides:
+        raise _refuse(f"post_hoc '{post_hoc.name}'", POINT, f"posterior '{posterior.name}'", "posterior 'delta'")
+    if averaging is None:
+        return
+    for need in sorted(averaging.needs - posterior.provides):
+        remedy = f"posterior '{'delta' if need == POINT else 'mean_field'}'"
+        raise _refuse(f"averaging '{averaging.name}'", need, f"posterior '{posterior.name}'", remedy)
+    cycles = getattr(averaging, "cycles", None)
+    if cycles is not None and getattr(method.schedule, "cycles", cycles) != cycles:
+        raise CompositionError(
+            f"averaging '{averaging.name}' keeps the ends of {cycles} cycles, but schedule '{method.schedule.name}' has "
+            f"{method.schedule.cycles}; use the same number for both"
+        )
+
+
+def _check_prediction(method: Method) -> None:
+    if method.prediction == SAMPLED:
+        return
+    averaging = method.averaging
+    if averaging is not None and EMPIRICAL in averaging.provides:
+        raise CompositionError(
+            f"`prediction` = '{method.prediction}' needs one mean network, but averaging '{averaging.name}' makes a set "
+            f"of networks; use '{SAMPLED}'"
+        )
+    points = POINT in method.posterior.provides and averaging is None and method.post_hoc is None
+    if method.members > 1 and (points or method.prediction == LINEARIZED):
+        raise CompositionError(
+            f"`prediction` = '{method.prediction}' needs one mean network, but `members` = {method.members} make a set of "
+            f"networks; use '{SAMPLED}'"
+        )

@@ -1,0 +1,269 @@
+"""The settings of a training method: one frozen record of typed parts."""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..averaging import AVERAGERS
+from ..core.errors import SettingError, check_choice, check_integer, check_number, nearest
+from ..core.protocols import PREDICTIONS, SAMPLED, OptimizerPart
+from ..core.registry import describe
+from ..estimators import ESTIMATORS
+from ..laplace import POST_HOC
+from ..objectives import DIVERGENCES, KL_WEIGHTS, Sharpness
+from ..optim import OPTIMIZERS, SCHEDULES, Plateau
+from ..posteriors import POSTERIORS
+from ..sampling import SAMPLERS
+from .temperature import AUTO, PRIOR_WEIGHT
+
+OWN_DROPOUT = "own"
+OVER_BATCHES = "1/batches"
+INITS = ("auto", "network", "reinit", "prior")
+OTHER_PARAMS = ("trained", "frozen")
+
+
+def find_optimizer(choice: Any) -> OptimizerPart:
+    """Return an optimizer or sampler from its name, its settings, or an object (also a torch optimizer class)."""
+    name = choice.get("name") if isinstance(choice, Mapping) else choice
+    if isinstance(name, str) and name not in OPTIMIZERS and name not in SAMPLERS:
+        raise SettingError(f"unknown optimizer {name!r}; {nearest(name, [*OPTIMIZERS, *SAMPLERS])}")
+    part: OptimizerPart = (SAMPLERS if name in SAMPLERS else OPTIMIZERS).resolve(choice)
+    return part
+
+
+def _record(kind: type) -> Callable[[Any], Any]:
+    """Return a function that makes a settings record of a mapping, and leaves a record as it is."""
+
+    def resolve(choice: Any) -> Any:
+        if isinstance(choice, kind):
+            return choice
+        if not isinstance(choice, Mapping):
+            raise SettingError(f"give a {kind.__name__} or a mapping of its settings, got {choice!r}")
+        _check_settings(kind.__name__, kind, choice)
+        return kind(**choice)
+
+    return resolve
+
+
+def _check_settings(owner: str, part: Any, settings: Mapping[str, Any]) -> None:
+    allowed = [field.name for field in dataclasses.fields(part) if field.init]
+    for key in settings:
+        if key not in allowed:
+            raise SettingError(f"{owner} has no setting '{key}'; {nearest(key, allowed)}")
+
+
+_plateau = _record(Plateau)
+
+_PARTS: dict[str, Callable[[Any], Any]] = {
+    "posterior": POSTERIORS.resolve,
+    "estimator": ESTIMATORS.resolve,
+    "divergence": DIVERGENCES.resolve,
+    "kl_weight": KL_WEIGHTS.resolve,
+    "optimizer": find_optimizer,
+    "std_optimizer": find_optimizer,
+    "schedule": SCHEDULES.resolve,
+    "std_schedule": SCHEDULES.resolve,
+    "averaging": AVERAGERS.resolve,
+    "post_hoc": POST_HOC.resolve,
+    "sharpness": _record(Sharpness),
+}
+"""Fields that hold one part; each accepts a name, ``{"name": ..., setting: value}`` or an object."""
+_OPTIONAL = ("divergence", "std_optimizer", "std_schedule", "averaging", "post_hoc", "sharpness")
+_NUMBERS = ("prior_weight", "std_multiplier", "std_lr", "clip_norm")
+_INTEGERS = ("alternate", "members", "accumulate")
+_CHOICES = {"init": INITS, "other_params": OTHER_PARAMS, "prediction": PREDICTIONS, "gradient_scale": (OVER_BATCHES,)}
+_TEXTS = ("name", "summary", "paper")
+
+
+@dataclass(frozen=True)
+class Method:
+    """Everything that decides how a network is trained, except the data and the number of epochs.
+
+    The target is exp(-(NLL - ``prior_weight`` log p(w)) / ``temperature``), NLL summed over the data. T = 1 is Bayes'
+    rule, below 1 is a cold posterior.
+
+    Args:
+        name: of the method; ``summary`` and ``paper`` describe it.
+        prior: a name, a mapping with a name, a part, ``{pattern: prior}`` by parameter name, or a function of the site.
+        temperature: T, or "auto" (``AutoTemperature``).
+        prior_weight: None means T: the temperature scales the whole KL. With "auto" it is 0.1.
+        std_optimizer: moves stds and learned noise in place of ``optimizer``.
+        std_multiplier: learning rate of the stds relative to that of the means; ``std_lr`` sets the rate itself.
+        schedule: factor on all learning rates; ``std_schedule`` replaces it for stds and learned noise.
+        plateau: ``{group: Plateau}`` for "means", "stds" or "noise", with a metric for each.
+        alternate: train means and stds in turn, so many epochs each.
+        gradient_scale: "1/batches" multiplies gradients by 1 / M, as in Book's thesis.
+        dropout: "own" draws the masks of the network's dropout; a number sets its probability.
+        members: networks that are trained independently.
+        budget: cost of all members in ordinary trainings, or "auto" (``within_budget``).
+        init: "auto": the first member starts at the weights of the network, the others are reinitialized; "network",
+            "reinit" or "prior" hold for all members.
+        other_params: of parameters outside ``where``: "trained" without a posterior, or "frozen".
+        prediction: "sampled", "linearized" or "mean".
+        where: names or patterns of the Bayesian parameters.
+        accumulate: number of pieces in which a batch is computed.
+    """
+
+    name: str
+    summary: str = ""
+    paper: str = ""
+    posterior: Any = "mean_field"
+    prior: Any = "kaiming"
+    estimator: Any = "weight_sampling"
+    divergence: Any = None
+    kl_weight: Any = "uniform"
+    temperature: float | str = AUTO
+    prior_weight: float | None = None
+    optimizer: Any = "adam"
+    std_optimizer: Any = None
+    std_multiplier: float = 10.0
+    std_lr: float | None = None
+    schedule: Any = "cosine"
+    std_schedule: Any = None
+    plateau: Any = None
+    alternate: int | None = None
+    clip_norm: float | None = None
+    gradient_scale: str | None = None
+    sharpness: Any = None
+    averaging: Any = None
+    post_hoc: Any = None
+    dropout: float | str | None = None
+    members: int = 1
+    budget: float | str | None = None
+    init: str = "auto"
+    other_params: str = "trained"
+    prediction: str = SAMPLED
+    where: Any = "all"
+    accumulate: int = 1
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value is not None or (field.name in _PARTS and field.name not in _OPTIONAL):
+                object.__setattr__(self, field.name, _checked(self.name, field.name, value))
+        if self.temperature == AUTO and self.prior_weight is not None:
+            raise SettingError(
+                f"{self.name}: `prior_weight` = {self.prior_weight:g} needs a number as `temperature`; with 'auto' the "
+                f"prior weight is {PRIOR_WEIGHT}"
+            )
+
+    @classmethod
+    def settings(cls) -> list[str]:
+        """Names that ``changed`` accepts."""
+        return ["lr", *(field.name for field in dataclasses.fields(cls) if field.name not in _TEXTS)]
+
+    def changed(self, **settings: Any) -> Method:
+        """Return this method with other parts or settings.
+
+        ``lr=1e-3`` changes the learning rate of the optimizer. A mapping without a name changes the part that is
+        there: ``posterior={"rank": 3}``. An optimizer without ``lr`` keeps the present learning rate where it means
+        the same: for the same optimizer, and between optimizers that bound their steps by it (the Adam family).
+        """
+        for key in settings:
+            if key not in (*_TEXTS, *self.settings()):
+                raise SettingError(f"method '{self.name}' has no setting '{key}'; {nearest(key, self.settings())}")
+        changes = {key: value for key, value in settings.items() if key != "lr"}
+        for key in changes.keys() & _PARTS.keys():
+            if isinstance(changes[key], Mapping) and "name" not in changes[key]:
+                changes[key] = _with_settings(key, getattr(self, key), changes[key])
+            elif key == "optimizer":
+                changes[key] = _keep_lr(changes[key], self.optimizer)
+        if "lr" in settings:
+            part = find_optimizer(changes.get("optimizer", self.optimizer))
+            changes["optimizer"] = _with_settings("optimizer", part, {"lr": settings["lr"]})
+        if "members" in changes:
+            changes.setdefault("budget", None)
+        return dataclasses.replace(self, **changes)
+
+    @property
+    def cost(self) -> float:
+        """Cost of one step of all members in forward passes; ordinary training costs 3."""
+        passes = 2 if self.sharpness is not None and self.sharpness.rho > 0 else 1
+        return float(self.members * passes * self.estimator.cost)
+
+
+def _checked(owner: str, field: str, value: Any) -> Any:
+    """Return the value of one field as the method keeps it."""
+    if field in _PARTS:
+        return _PARTS[field](value)
+    if field in _NUMBERS:
+        return check_number(owner, field, value, 0, above=True)
+    if field in _INTEGERS:
+        return check_integer(owner, field, value)
+    if field in _CHOICES:
+        return check_choice(owner, field, value, _CHOICES[field])
+    if field == "temperature":
+        return value if value == AUTO else check_number(owner, field, _number(owner, field, value, AUTO), 0)
+    if field == "budget":
+        return value if value == AUTO else check_number(owner, field, _number(owner, field, value, AUTO), 0, above=True)
+    if field == "dropout":
+        return value if value == OWN_DROPOUT else check_number(owner, field, _number(owner, field, value, "own"), 0, 1)
+    if field == "plateau":
+        return _plateaus(owner, value)
+    return value
+
+
+def _number(owner: str, field: str, value: Any, word: str) -> Any:
+    if isinstance(value, numbers.Real):
+        return value
+    raise SettingError(f"{owner}: `{field}` must be a number or '{word}', got {value!r}")
+
+
+def _plateaus(owner: str, choice: Any) -> dict[str, Plateau]:
+    if not isinstance(choice, Mapping):
+        raise SettingError(f"{owner}: `plateau` must map groups to metrics, such as {{'means': 'nll'}}, got {choice!r}")
+    named = {key: {"metric": value} if isinstance(value, str) else value for key, value in choice.items()}
+    return {key: _plateau(value) for key, value in named.items()}
+
+
+def _with_settings(kind: str, part: Any, settings: Mapping[str, Any]) -> Any:
+    if part is None:
+        return settings  # A record such as sharpness needs no name; a part without one is refused by its registry.
+    if not dataclasses.is_dataclass(part) or isinstance(part, type):
+        raise SettingError(
+            f"{kind} {type(part).__name__} is no dataclass, so its settings {sorted(settings)} are fixed"
+        )
+    _check_settings(f"{kind} '{getattr(part, 'name', kind)}'", part, settings)
+    return dataclasses.replace(part, **settings)
+
+
+def _keep_lr(choice: Any, old: OptimizerPart) -> Any:
+    if not isinstance(choice, str | Mapping) or (isinstance(choice, Mapping) and "lr" in choice):
+        return choice
+    new = find_optimizer(choice)
+    same_unit = new.name == old.name or (new.step_bound is not None and old.step_bound is not None)
+    return _with_settings("optimizer", new, {"lr": old.lr}) if same_unit and old.lr is not None else new
+
+
+def method_settings(method: Method) -> dict[str, Any]:
+    """Return a method as JSON-ready data; ``method_from_settings`` inverts it."""
+    return {field.name: _jsonable(getattr(method, field.name)) for field in dataclasses.fields(method)}
+
+
+def method_from_settings(settings: Mapping[str, Any]) -> Method:
+    """Return the method of ``method_settings``, also after a trip through JSON."""
+    return Method(**{key: _tuples(value) for key, value in settings.items()})
+
+
+def _jsonable(value: Any) -> Any:
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, numbers.Real):
+        return float(value)
+    if isinstance(value, Mapping):
+        return {str(key): _jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(item) for item in value]
+    if isinstance(value, Sharpness | Plateau):
+        return dataclasses.asdict(value)
+    return {key: _jsonable(item) for key, item in describe(value).items()}
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _tuples(item) for key, item in value.items()}
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
