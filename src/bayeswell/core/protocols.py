@@ -75,6 +75,8 @@ class BatchContext:
         nll_share: what the mean NLL of this batch counts for in the step (ragged batches, pieces of a batch); None:
             computed from ``progress`` by the objective.
         kl_share: what the KL counts for (1 / pieces).
+        offset: what sharpness has added to the weights, in their shape; an estimator that reads ``posterior.mean``
+            adds it there too.
     """
 
     inputs: Inputs
@@ -85,6 +87,7 @@ class BatchContext:
     generator: torch.Generator | None = None
     nll_share: float | None = None
     kl_share: float = 1.0
+    offset: Tensor | None = None
 
     def mean_nll(self, outputs: Tensor) -> Tensor:
         """Return 1/S sum_s weight_s nll_s."""
@@ -123,6 +126,8 @@ class Prior(nn.Module):
     """p(w) of independent weights over the sites of one network."""
 
     layout: Layout
+    parts: tuple[PriorPart, ...] = ()
+    """The settings of each site."""
 
     @property
     def gaussian(self) -> GaussianTerms | None:
@@ -364,7 +369,7 @@ class Estimator:
 
         Args:
             weights: the (D, P) draws that ``noise`` asked for, or without noise the (P,) mean of q. Sharpness hands
-                them over shifted, so the estimator must not read ``posterior.mean`` itself.
+                them over shifted by ``batch.offset``; an estimator that reads ``posterior.mean`` adds it.
         """
         raise NotImplementedError
 
