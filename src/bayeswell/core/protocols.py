@@ -311,6 +311,14 @@ class Likelihood(nn.Module):
         """Return a likelihood for sampled targets, weighted like these targets (class weights, ignored labels)."""
         return self
 
+    def for_scaled_targets(self, scale: Sequence[float]) -> Likelihood:
+        """Return the likelihood of (y - shift) / scale, with one scale for each output: fixed noise is divided by it."""
+        return self
+
+    def for_outputs(self, outputs: Tensor) -> Likelihood:
+        """Return the likelihood to predict with. What ``supports`` says may depend on the outputs (of a function)."""
+        return self
+
     def supports(self, method: str) -> bool:
         return getattr(type(self), method, None) is not getattr(Likelihood, method)
 

@@ -1,0 +1,198 @@
+"""Class labels: p(y | f) = softmax(f)_y."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..core.errors import DataError, DataWarning, SettingError, check_integer, check_number
+from ..core.protocols import Likelihood
+from ..core.random import random_signs
+from .common import (
+    as_class_weights,
+    at_least_float32,
+    check_tensors,
+    first_wrong,
+    safe_sqrt,
+    sum_per_example,
+    weight_tensor,
+    with_settings,
+)
+from .weighted import LabelLikelihood, WeightedPositions
+
+# torch skips label -100 by default; here only `ignore_index` is skipped.
+_NO_LABEL = -(2**62)
+
+
+@dataclass(eq=False)
+class Categorical(LabelLikelihood):
+    """Class labels 0 to K-1: p(y | f) = softmax(f / T)_y.
+
+    Outputs are logits (S, K), targets integers (S,). NLL in nats, summed over all positions of an example.
+
+    Args:
+        class_weights: one number a class; the NLL of a position counts weight_y times (see ``weighted.py``).
+        ignore_index: positions with this label do not count.
+        class_axis: axis of the classes if outputs have more than two axes: 1 for (S, K, ...), as in
+            ``torch.nn.functional.cross_entropy``, or -1 for (S, ..., K). Targets are then (S, ...).
+        temperature: T divides the logits; above 1 the probabilities are less sure (Guo et al. 2017).
+    """
+
+    class_weights: Sequence[float] | None = None
+    ignore_index: int | None = None
+    class_axis: int | None = None
+    temperature: float = 1.0
+
+    name: ClassVar[str] = "categorical"
+    paper: ClassVar[str] = "Bridle 1990"
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self.class_weights = as_class_weights(self.name, self.class_weights)
+        check_number(self.name, "temperature", self.temperature, 0, above=True)
+        if self.ignore_index is not None:
+            self.ignore_index = check_integer(self.name, "ignore_index", self.ignore_index, -(2**62))
+        if self.class_axis is not None:
+            self.class_axis = check_integer(self.name, "class_axis", self.class_axis, -(2**62))
+        if self.class_axis == 0:
+            raise SettingError(f"{self.name}: `class_axis` must be 1 for (S, K, ...) or -1 for (S, ..., K), got 0")
+
+    def check(self, targets: Tensor, outputs: Tensor) -> None:
+        """Refuse labels that are not integers, out of range or of the wrong shape; warn about softmax outputs."""
+        targets = check_tensors(self.name, targets, outputs)
+        axis = self._axis(outputs)
+        classes = outputs.shape[axis]
+        if targets.is_floating_point():
+            raise DataError(
+                f"{self.name}: targets are {targets.dtype}; class labels must be integers from 0 to {classes - 1} "
+                "(real-valued targets need likelihood='gaussian')"
+            )
+        if self.class_weights is not None:
+            weight_tensor(self.name, self.class_weights, classes, outputs)
+        self._check_shape(targets, outputs)
+        labels = targets.long()
+        wrong = ((labels < 0) | (labels >= classes)) & self._is_valid(labels)
+        if bool(wrong.any()):
+            hint = "; to skip it set ignore_index=-100" if int(labels[wrong][0]) == -100 else ""
+            raise DataError(
+                f"{self.name}: {first_wrong(labels, wrong)}; labels must be integers from 0 to {classes - 1}{hint}"
+            )
+        self._warn_about_softmax(outputs.detach(), axis)
+
+    def nll(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """(S,): sum over positions of weight_y (logsumexp(f) - f_y); 0 where y is ignored."""
+        return sum_per_example(self._losses(outputs, targets, self.class_weights, self.ignore_index))
+
+    def position_nll(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """(S, ...): the NLL of every position, without weights; no label is ignored."""
+        return self._losses(outputs, targets, None, None)
+
+    def _losses(self, outputs: Tensor, targets: Tensor, weights: Sequence[float] | None, ignored: int | None) -> Tensor:
+        self._check_shape(targets, outputs)
+        logits = self._logits(outputs).movedim(self._axis(outputs), 1)
+        weight = None if weights is None else weight_tensor(self.name, weights, logits.shape[1], logits)
+        ignore = _NO_LABEL if ignored is None else ignored
+        return F.cross_entropy(logits, targets.long(), weight, reduction="none", ignore_index=ignore)
+
+    @torch.no_grad()
+    def sample(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Return labels drawn from softmax(f) at every position, ignored or not."""
+        probabilities = self.probabilities(outputs)
+        rows = probabilities.reshape(-1, probabilities.shape[-1])
+        return torch.multinomial(rows, 1, generator=generator).reshape(probabilities.shape[:-1])
+
+    def curvature_root(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """u = sqrt(p) z - p (sqrt(p)' z) with random signs z: E[u u'] = diag(p) - p p' (over T^2).
+
+        This is the reparameterized Fisher: unlike sampled labels it can be differentiated through p. With class weights
+        the Hessian depends on the label; here is its expectation over labels, (sum_k weight_k p_k) (diag(p) - p p').
+        """
+        root = self.unweighted_root(outputs, generator)
+        if self.class_weights is None:
+            return root
+        p = self.probabilities(outputs)
+        expected = p @ weight_tensor(self.name, self.class_weights, p.shape[-1], p)
+        return root * safe_sqrt(expected).unsqueeze(self._axis(outputs))
+
+    def unweighted_root(self, outputs: Tensor, generator: torch.Generator | None) -> Tensor:
+        axis = self._axis(outputs)
+        # sqrt(p) as exp(log p / 2): the derivative of sqrt is infinite where p underflows to 0.
+        root = F.log_softmax(self._logits(outputs), dim=axis).mul(0.5).exp()
+        u = root * random_signs(root.shape, like=root, generator=generator)
+        return (u - root.square() * u.sum(dim=axis, keepdim=True)) / self.temperature
+
+    def probabilities(self, outputs: Tensor) -> Tensor:
+        """(S, ..., K): softmax, with the classes moved to the last axis."""
+        axis = self._axis(outputs)
+        return F.softmax(self._logits(outputs), dim=axis).movedim(axis, -1)
+
+    def tempered(self, factor: float) -> Categorical:
+        return with_settings(self, temperature=self.temperature * factor)
+
+    def valid_mask(self, targets: Tensor) -> Tensor | None:
+        return None if self.ignore_index is None else self._is_valid(targets)
+
+    def for_sampled_targets(self, targets: Tensor) -> Likelihood:
+        if self.class_weights is None and self.ignore_index is None:
+            return self
+        valid = self._is_valid(targets)
+        weights = valid.float()
+        if self.class_weights is not None:
+            by_class = weights.new_tensor(self.class_weights)
+            # An ignored label may be no class at all: it looks up class 0 and has weight 0.
+            weights = weights * by_class[torch.where(valid, targets.long(), 0)]
+        return WeightedPositions(self, weights)
+
+    def expand_to_outputs(self, positions: Tensor, outputs: Tensor) -> Tensor:
+        return positions.unsqueeze(self._axis(outputs))
+
+    def _is_valid(self, targets: Tensor) -> Tensor:
+        labels = targets.long()  # in a byte, -100 would be 156
+        return torch.ones_like(labels, dtype=torch.bool) if self.ignore_index is None else labels != self.ignore_index
+
+    def _logits(self, outputs: Tensor) -> Tensor:
+        values = at_least_float32(outputs)
+        return values if self.temperature == 1 else values / self.temperature
+
+    def _axis(self, outputs: Tensor) -> int:
+        """Axis of the classes, counted from the first."""
+        shape = tuple(outputs.shape)
+        if self.class_axis is None and len(shape) > 2:
+            raise DataError(
+                f"{self.name}: outputs have shape {shape}; set class_axis=1 for (S, K, ...), torch's convention, "
+                "or class_axis=-1 for (S, ..., K)"
+            )
+        axis = 1 if self.class_axis is None else self.class_axis
+        axis = axis + len(shape) if axis < 0 else axis
+        if not 0 < axis < len(shape) or shape[axis] < 2:
+            raise DataError(
+                f"{self.name}: outputs have shape {shape}; they must be logits (S, K) of at least 2 classes "
+                "(a single logit needs likelihood='bernoulli')"
+            )
+        return axis
+
+    def _check_shape(self, targets: Tensor, outputs: Tensor) -> None:
+        axis = self._axis(outputs)
+        wanted = (*outputs.shape[:axis], *outputs.shape[axis + 1 :])
+        if tuple(targets.shape) != wanted:
+            one_hot = f"; convert one-hot labels by y.argmax({axis})" if targets.shape == outputs.shape else ""
+            raise DataError(
+                f"{self.name}: targets have shape {tuple(targets.shape)}, but outputs of shape {tuple(outputs.shape)} "
+                f"need labels of shape {wanted}{one_hot}"
+            )
+
+    def _warn_about_softmax(self, outputs: Tensor, axis: int) -> None:
+        sums = at_least_float32(outputs).sum(axis)
+        if bool((outputs >= 0).all() & ((sums - 1).abs() < 1e-2).all()):
+            warnings.warn(
+                f"{self.name}: the outputs are probabilities (all at least 0, with sums of 1); the likelihood applies "
+                "softmax itself, so remove it from the network",
+                DataWarning,
+                stacklevel=3,
+            )

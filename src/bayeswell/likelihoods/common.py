@@ -1,0 +1,136 @@
+"""Shapes of targets, class weights, and trained logarithms, as all likelihoods need them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from ..core.errors import DataError, SettingError, check_number
+from ..core.protocols import Likelihood
+from ..core.random import random_signs
+
+LOG_LIMIT = 20.0
+"""A trained logarithm is clamped to +-20 (2e-9 to 5e8): inverse squares stay inside float32."""
+
+LikelihoodT = TypeVar("LikelihoodT", bound=Likelihood)
+
+
+class DiagonalCurvature(Likelihood):
+    """A likelihood whose (expected) Hessian is diagonal."""
+
+    def curvature_root(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """u = sqrt(h) z with random signs z: E[u u'] = diag(h), h = ``curvature_diagonal(outputs)``."""
+        return signed_root(self.curvature_diagonal(outputs), generator)
+
+
+def signed_root(diagonal: Tensor, generator: torch.Generator | None) -> Tensor:
+    return safe_sqrt(diagonal) * random_signs(diagonal.shape, like=diagonal, generator=generator)
+
+
+def at_least_float32(outputs: Tensor) -> Tensor:
+    """Return 16-bit outputs in float32: the exponentials of a likelihood overflow in 16 bits."""
+    return outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
+
+
+def sum_per_example(values: Tensor) -> Tensor:
+    """(S, ...) -> (S,)."""
+    return values.flatten(1).sum(1) if values.dim() > 1 else values
+
+
+def match_shape(owner: str, targets: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return targets in this shape; they may lack, or have too much, one last axis of size 1.
+
+    Without this, (S,) targets and (S, 1) outputs would broadcast to (S, S).
+    """
+    wanted, found = tuple(shape), tuple(targets.shape)
+    if found == wanted:
+        return targets
+    if (*found, 1) == wanted or found == (*wanted, 1):
+        return targets.reshape(wanted)
+    raise DataError(f"{owner}: targets have shape {found}; the outputs of the network need {wanted}")
+
+
+def check_tensors(owner: str, targets: Any, outputs: Any) -> Tensor:
+    """Return the targets in a dtype that torch can compute with; refuse empty and complex tensors."""
+    for what, value in (("targets", targets), ("outputs", outputs)):
+        if not isinstance(value, Tensor):
+            raise DataError(f"{owner}: {what} must be a tensor, got a {type(value).__name__}")
+        if value.dim() == 0 or len(value) == 0:
+            raise DataError(f"{owner}: {what} of shape {tuple(value.shape)} hold no examples")
+    if targets.is_complex():
+        raise DataError(f"{owner}: targets are {targets.dtype}; they must be real numbers")
+    unsigned = targets.dtype in (torch.uint16, torch.uint32, torch.uint64)
+    converted: Tensor = targets.long() if unsigned else targets
+    return converted
+
+
+def check_real(owner: str, targets: Tensor, dtype: torch.dtype) -> None:
+    """Refuse truth values, NaN, infinity, and numbers that are infinite in the dtype of the outputs."""
+    if targets.dtype == torch.bool:
+        raise DataError(f"{owner}: targets are {targets.dtype}; convert them to floats, or use likelihood='bernoulli'")
+    wrong = ~torch.isfinite(targets.to(dtype))
+    if bool(wrong.any()):
+        raise DataError(f"{owner}: {first_wrong(targets, wrong)}; targets must be finite numbers (as {dtype})")
+
+
+def first_wrong(targets: Tensor, wrong: Tensor) -> str:
+    """Return "target <value> at index <i>" of the first True."""
+    index = wrong.nonzero()[0].tolist()
+    place = index[0] if len(index) == 1 else tuple(index)
+    return f"target {targets[wrong].flatten()[0].item():g} at index {place}"
+
+
+def safe_sqrt(values: Tensor) -> Tensor:
+    """Square root with slope 0 at 0, where the derivative is infinite."""
+    return values.clamp_min(torch.finfo(values.dtype).tiny).sqrt()
+
+
+def as_class_weights(owner: str, values: Any) -> tuple[float, ...] | None:
+    """Return plain numbers, one for each class: finite, none below 0, at least one above."""
+    if values is None:
+        return None
+    listed = values.tolist() if hasattr(values, "tolist") else values
+    if not isinstance(listed, list | tuple) or len(listed) < 2:
+        raise SettingError(f"{owner}: `class_weights` must be one number for each class, got {values!r}")
+    numbers = tuple(check_number(owner, "class_weights", value, 0) for value in listed)
+    if not any(numbers):
+        raise SettingError(f"{owner}: `class_weights` must not all be 0")
+    return numbers
+
+
+def weight_tensor(owner: str, weights: Sequence[float], classes: int, like: Tensor) -> Tensor:
+    """(K,): class weights with the dtype and device of ``like``."""
+    if len(weights) != classes:
+        raise DataError(f"{owner}: `class_weights` has {len(weights)} numbers, but there are {classes} classes")
+    return torch.tensor(weights, dtype=like.dtype, device=like.device)
+
+
+def learned_log(owner: str, setting: str, start: float | Sequence[float]) -> nn.Parameter:
+    """Return a trainable log of one positive number, or of several, that starts at log ``start``."""
+    logs = torch.tensor(start, dtype=torch.float64).log()
+    if float(logs.abs().max()) > LOG_LIMIT:
+        low, high = math.exp(-LOG_LIMIT), math.exp(LOG_LIMIT)
+        raise SettingError(f"{owner}: a learned `{setting}` must start in {low:.1g} to {high:.1g}, got {start!r}")
+    return nn.Parameter(logs.to(torch.get_default_dtype()))
+
+
+def log_of(learned: nn.Parameter | None, fixed: float | Sequence[float], like: Tensor) -> Tensor:
+    """Return the learned logarithm (clamped), or that of the fixed number."""
+    if learned is not None:
+        return learned.clamp(-LOG_LIMIT, LOG_LIMIT).to(like.dtype)
+    return torch.tensor(fixed, dtype=like.dtype, device=like.device).log()
+
+
+def with_settings(likelihood: LikelihoodT, **settings: Any) -> LikelihoodT:
+    """Return a copy with other settings and the same learned parameters."""
+    part: Any = likelihood
+    changed: LikelihoodT = dataclasses.replace(part, **settings)
+    like = next(likelihood.parameters(), None)
+    changed = changed if like is None else changed.to(like)
+    changed.load_state_dict(likelihood.state_dict())
+    return changed.train(likelihood.training)
