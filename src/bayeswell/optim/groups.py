@@ -1,0 +1,188 @@
+"""Parameter groups with separate learning rates, and two optimizers that step as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ..core.errors import CompositionError, SettingError, check_integer, check_number, nearest
+from ..core.protocols import BayesianModel, OptimizerContext, OptimizerPart
+
+MEANS = "means"
+"""The means of the posterior."""
+STDS = "stds"
+"""Every other parameter of the posterior: log stds, tied factors, covariance factors."""
+NOISE = "noise"
+"""The parameters of the likelihood."""
+OTHER = "other"
+"""Trained parameters of the network without a posterior. They follow the means."""
+
+
+def parameter_groups(
+    model: BayesianModel,
+    likelihood: nn.Module | None = None,
+    objective: object = None,
+    *,
+    lr: float,
+    std_lr: float | None = None,
+    std_multiplier: float = 1.0,
+) -> list[dict[str, Any]]:
+    """Return the trained parameters as groups "means", "stds", "noise" and "other"; empty groups are left out.
+
+    Variational Laplace (section 5.1) advises stds at ten times the learning rate of the means, the thesis (section
+    5.4) at most a tenth. With small steps the stds stay where they start, near zero, and the network is deterministic.
+    Weight decay is off for stds and noise: decaying a log std draws the std towards 1.
+
+    Args:
+        model: the Bayesian network.
+        likelihood: its learned noise is moved at the rate of the stds, and without noise by samplers.
+        objective: a module whose further parameters belong to "noise".
+        lr: learning rate of the means and of parameters without a posterior.
+        std_lr: learning rate of the stds; None: ``std_multiplier * lr``.
+        std_multiplier: ratio of the two learning rates.
+    """
+    check_number("parameter_groups", "lr", lr, 0, above=True)
+    std_lr = (
+        lr * check_number("parameter_groups", "std_multiplier", std_multiplier, 0, above=True)
+        if std_lr is None
+        else std_lr
+    )
+    check_number("parameter_groups", "std_lr", std_lr, 0, above=True)
+    members: dict[str, list[Tensor]] = {MEANS: [], STDS: [], NOISE: [], OTHER: []}
+    for name, parameter in model.posterior.named_parameters():
+        members[MEANS if name.rpartition(".")[2] == "mean" else STDS].append(parameter)
+    known = {id(parameter) for parameters in members.values() for parameter in parameters}
+    for owner, name in ((likelihood, NOISE), (objective, NOISE), (model.net, OTHER)):
+        for parameter in owner.parameters() if isinstance(owner, nn.Module) else ():
+            if parameter.requires_grad and id(parameter) not in known:
+                known.add(id(parameter))
+                members[name].append(parameter)
+    return [_group(name, members[name], lr, std_lr) for name in members if members[name]]
+
+
+def _group(name: str, parameters: list[Tensor], lr: float, std_lr: float) -> dict[str, Any]:
+    follows_stds = name in (STDS, NOISE)
+    rate = std_lr if follows_stds else lr
+    group = {"name": name, "params": parameters, "lr": rate, "base_lr": rate, "noise": name == MEANS}
+    return {**group, "weight_decay": 0.0} if follows_stds else group
+
+
+def set_lrs(optimizer: Optimizer, factors: float | Mapping[str, float]) -> None:
+    """Set the ``lr`` of every group to ``base_lr`` times a factor: one for all, or by group name (others: 1)."""
+    if isinstance(factors, Mapping):
+        _check_names(optimizer, factors)
+    for group in optimizer.param_groups:
+        base = group.setdefault("base_lr", group["lr"])
+        factor = factors.get(group.get("name", ""), 1.0) if isinstance(factors, Mapping) else factors
+        group["lr"] = base * factor
+
+
+def hold_inactive(optimizer: Optimizer, active: Collection[str]) -> None:
+    """Drop the gradients of means and stds that are not ``active``; call it between ``backward`` and ``step``.
+
+    An optimizer skips parameters without a gradient, with their moments and step counts. Setting ``lr`` to 0 would
+    let the moments run on.
+    """
+    _check_names(optimizer, active)
+    for group in optimizer.param_groups:
+        name = MEANS if group.get("name") == OTHER else group.get("name")
+        if name in (MEANS, STDS) and name not in active:
+            for parameter in group["params"]:
+                parameter.grad = None
+
+
+def gradient_factor(scale: float | str | None, batches: int) -> float:
+    """Return the factor on all gradients: "1/batches" is the loss of the thesis, None is 1."""
+    if scale is None:
+        return 1.0
+    if isinstance(scale, str):
+        if scale != "1/batches":
+            raise SettingError(f"gradient_scale = {scale!r}; give a number or '1/batches'")
+        return 1.0 / batches
+    return check_number("method", "gradient_scale", scale, 0, above=True)
+
+
+def scale_gradients(optimizer: Optimizer, factor: float) -> None:
+    """Multiply all gradients by a factor."""
+    gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    if factor != 1 and gradients:
+        torch._foreach_mul_(gradients, factor)
+
+
+@dataclass(frozen=True)
+class Alternating:
+    """Train means for some epochs with the stds held, then stds with the means held, and so on."""
+
+    epochs: int = 1
+
+    name: ClassVar[str] = "alternating"
+    paper: ClassVar[str] = "Book 2020, section 5.4"
+
+    def __post_init__(self) -> None:
+        check_integer(self.name, "epochs", self.epochs)
+
+    def active(self, epoch: int) -> str:
+        """Return the group that moves in this epoch, counted from 0."""
+        return MEANS if (epoch // self.epochs) % 2 == 0 else STDS
+
+
+def build_optimizer(
+    part: OptimizerPart,
+    groups: Sequence[dict[str, Any]],
+    context: OptimizerContext,
+    std_part: OptimizerPart | None = None,
+) -> Optimizer:
+    """Return the optimizer of all groups; with ``std_part`` another one moves stds and noise."""
+    if std_part is None:
+        return part.build(groups, context)
+    stds = [group for group in groups if group["name"] in (STDS, NOISE)]
+    means = [group for group in groups if group["name"] not in (STDS, NOISE)]
+    if not stds:
+        raise CompositionError(f"std_optimizer = '{std_part.name}', but the posterior has no stds to train")
+    return JointOptimizer([part.build(means, context), std_part.build(stds, context)])
+
+
+class JointOptimizer(Optimizer):
+    """Optimizers of different parameters as one, with their groups in sequence and one ``state``."""
+
+    def __init__(self, parts: Sequence[Optimizer]) -> None:
+        for part in parts:
+            if extra := sorted(part.state_dict().keys() - {"state", "param_groups"}):
+                raise CompositionError(
+                    f"{type(part).__name__} cannot be joined with another optimizer: its state also has {extra}"
+                )
+        super().__init__([group for part in parts for group in part.param_groups], {})
+        self.parts = list(parts)
+        self._share()
+
+    def _share(self) -> None:
+        start = 0
+        for part in self.parts:
+            stop = start + len(part.param_groups)
+            part.param_groups, part.state = self.param_groups[start:stop], self.state
+            start = stop
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for part in self.parts:
+            part.step()
+        return loss
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        super().load_state_dict(state_dict)
+        self._share()
+
+
+def _check_names(optimizer: Optimizer, names: Collection[str]) -> None:
+    known = [str(group["name"]) for group in optimizer.param_groups if "name" in group]
+    for name in names:
+        if name not in known:
+            raise SettingError(f"the optimizer has no parameter group '{name}'; {nearest(name, known)}")

@@ -1,0 +1,274 @@
+"""Learning-rate schedules: factors on the learning rate that depend on progress alone."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+
+from ..core.errors import SettingError, check_choice, check_integer, check_number
+from ..core.protocols import Progress, Schedule
+from ..core.registry import Registry
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same learning rate throughout."""
+
+    name: ClassVar[str] = "constant"
+    paper: ClassVar[str] = "Robbins & Monro 1951"
+
+    def factor(self, progress: Progress) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True)
+class StepDecay:
+    """Multiply by ``drop`` at each of these fractions of training.
+
+    The defaults are those of variational Laplace: a tenth after 100 and after 150 of 200 epochs.
+    """
+
+    fractions: tuple[float, ...] = (0.5, 0.75)
+    drop: float = 0.1
+
+    name: ClassVar[str] = "step"
+    paper: ClassVar[str] = "Unlu & Aitchison 2021, section 5"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fractions", tuple(self.fractions))
+        for fraction in self.fractions:
+            check_number(self.name, "fractions", fraction, 0, 1)
+        check_number(self.name, "drop", self.drop, 0, above=True)
+
+    def factor(self, progress: Progress) -> float:
+        total = _total_steps(self, progress)
+        # Rounded, as 0.55 x 100 is 55.00000000000001.
+        passed = sum(progress.step >= round(fraction * total, 6) for fraction in self.fractions)
+        return float(self.drop**passed)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """1 until the fraction ``begin`` of training, then a straight line to ``final`` at the fraction ``end``.
+
+    This is SWAG's schedule: with snapshots from S of training on, constant to S / 2, then linear to the learning rate
+    of the snapshots at 0.9 S. The defaults are those of S = 0.75. We differ: it moves with every step, not every epoch.
+    """
+
+    begin: float = 0.375
+    end: float = 0.675
+    final: float = 0.2
+
+    name: ClassVar[str] = "linear"
+    paper: ClassVar[str] = "Izmailov et al. 2018; Maddox et al. 2019, appendix"
+
+    def __post_init__(self) -> None:
+        check_number(self.name, "begin", self.begin, 0, 1)
+        check_number(self.name, "end", self.end, self.begin, 1)
+        check_number(self.name, "final", self.final, 0, 1)
+
+    def factor(self, progress: Progress) -> float:
+        done = progress.step / _total_steps(self, progress)
+        if done < self.begin:
+            return 1.0
+        if done >= self.end:
+            return float(self.final)
+        return 1.0 - (1 - self.final) * (done - self.begin) / (self.end - self.begin)
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """Half a cosine from 1 to ``final``: final + (1 - final) (1 + cos(pi t / T)) / 2."""
+
+    final: float = 0.0
+
+    name: ClassVar[str] = "cosine"
+    paper: ClassVar[str] = "Loshchilov & Hutter 2017"
+
+    def __post_init__(self) -> None:
+        check_number(self.name, "final", self.final, 0, 1)
+
+    def factor(self, progress: Progress) -> float:
+        return _half_cosine(min(1.0, progress.step / _total_steps(self, progress)), self.final)
+
+
+@dataclass(frozen=True)
+class Power:
+    """A power of the time e since the start: min(1, (shift + e)^-power).
+
+    e counts whole epochs, or steps / ``steps`` if that is set. The defaults are flat-seeking SGLD's
+    lr = min(0.2, 0.2 / (0.1 + e)^0.55). Welling and Teh's a (b + t)^-gamma is lr = a b^-gamma with ``shift=1``,
+    ``steps=b`` and ``power=gamma`` in (0.5, 1].
+    """
+
+    power: float = 0.55
+    shift: float = 0.1
+    steps: int | None = None
+
+    name: ClassVar[str] = "power"
+    paper: ClassVar[str] = "Nguyen et al. 2023 (F-SGLD); Welling & Teh 2011"
+
+    def __post_init__(self) -> None:
+        check_number(self.name, "power", self.power, 0, above=True)
+        check_number(self.name, "shift", self.shift, 0, above=True)
+        if self.steps is not None:
+            check_integer(self.name, "steps", self.steps)
+
+    def factor(self, progress: Progress) -> float:
+        time = progress.step / self.steps if self.steps else progress.step // _batches(self, progress)
+        return min(1.0, float((self.shift + time) ** -self.power))
+
+
+@dataclass(frozen=True)
+class Cyclic:
+    """Cycles of equal length between 1 and ``low``.
+
+    Args:
+        cycles: their number; each has ceil(T / cycles) of T steps.
+        low: the lowest factor.
+        shape: "cosine" falls from 1 to ``low`` and restarts; "triangular" climbs from ``low`` to 1 and back (Smith).
+        cycle_steps: length of a cycle in steps, in place of ``cycles``.
+    """
+
+    cycles: int = 4
+    low: float = 0.0
+    shape: str = "cosine"
+    cycle_steps: int | None = None
+
+    name: ClassVar[str] = "cyclic"
+    paper: ClassVar[str] = "Smith 2017; Loshchilov & Hutter 2017; Zhang et al. 2020"
+
+    def __post_init__(self) -> None:
+        check_integer(self.name, "cycles", self.cycles)
+        check_number(self.name, "low", self.low, 0, 1)
+        check_choice(self.name, "shape", self.shape, ("cosine", "triangular"))
+        if self.cycle_steps is not None:
+            check_integer(self.name, "cycle_steps", self.cycle_steps)
+
+    def length(self, total_steps: int) -> int:
+        """Return the steps of one cycle."""
+        return self.cycle_steps or math.ceil(total_steps / self.cycles)
+
+    def factor(self, progress: Progress) -> float:
+        length = self.cycle_steps or self.length(_total_steps(self, progress))
+        position = (progress.step % length) / length
+        if self.shape == "cosine":
+            return _half_cosine(position, self.low)
+        return self.low + (1 - self.low) * (1 - abs(2 * position - 1))
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """A straight climb over the first ``fraction`` of training, times the schedule ``after``: min(1, (t + 1) / n).
+
+    n = ceil(fraction T). ``after`` sees the whole run, so its steps and cycles do not shift.
+    """
+
+    fraction: float = 0.05
+    after: str | Mapping[str, Any] = "constant"
+
+    name: ClassVar[str] = "warm_up"
+    paper: ClassVar[str] = "Goyal et al. 2017; Book 2020, section 3.3"
+
+    def __post_init__(self) -> None:
+        check_number(self.name, "fraction", self.fraction, 0, 1, above=True)
+        SCHEDULES.resolve(self.after)
+
+    def factor(self, progress: Progress) -> float:
+        climb = math.ceil(self.fraction * _total_steps(self, progress))
+        return min(1.0, (progress.step + 1) / climb) * SCHEDULES.resolve(self.after).factor(progress)
+
+
+@dataclass(frozen=True)
+class ScheduleFunction:
+    """A function of ``Progress`` that returns the factor."""
+
+    function: Callable[[Progress], float]
+
+    name: ClassVar[str] = "function"
+    paper: ClassVar[str] = ""
+
+    def factor(self, progress: Progress) -> float:
+        return check_number("schedule", "factor", self.function(progress), 0)
+
+
+@dataclass(frozen=True)
+class TorchSchedule:
+    """A scheduler of torch made by ``factory(optimizer)``, stepped every "epoch" or every "step".
+
+    The scheduler sees a learning rate of 1, so rates that it sets itself are factors (``max_lr=10``). Its factors are
+    a function of the number of its steps alone, so a resumed run needs no state.
+    """
+
+    factory: Callable[[torch.optim.Optimizer], LRScheduler]
+    every: str = "epoch"
+    _factors: list[float] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    name: ClassVar[str] = "torch_scheduler"
+    paper: ClassVar[str] = "torch.optim.lr_scheduler"
+
+    def __post_init__(self) -> None:
+        check_choice(self.name, "every", self.every, ("epoch", "step"))
+        self._extend(0)
+
+    def factor(self, progress: Progress) -> float:
+        place = progress.step if self.every == "step" else progress.step // _batches(self, progress)
+        if place >= len(self._factors):
+            self._extend(2 * place)
+        # A scheduler with a last step (OneCycleLR) stays where it ended.
+        return self._factors[min(place, len(self._factors) - 1)]
+
+    def _extend(self, last: int) -> None:
+        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0, momentum=0.9)
+        scheduler = self.factory(optimizer)
+        if not isinstance(scheduler, LRScheduler) or isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            raise SettingError(f"schedule: {type(scheduler).__name__} is not a scheduler of steps; see also `plateau`")
+        factors = [float(optimizer.param_groups[0]["lr"])]
+        for _ in range(last):
+            optimizer.step()
+            try:
+                scheduler.step()
+            except ValueError:
+                break
+            factors.append(float(optimizer.param_groups[0]["lr"]))
+        self._factors[:] = factors
+
+
+def schedule_part(choice: Any) -> Schedule | None:
+    """Return a part made of a torch scheduler class, a partial of one, or a function of ``Progress``."""
+    kind = choice.func if isinstance(choice, functools.partial) else choice
+    if isinstance(kind, type) and issubclass(kind, LRScheduler):
+        return TorchSchedule(choice)
+    if isinstance(kind, type) or hasattr(choice, "factor") or not callable(choice):
+        return None
+    return ScheduleFunction(choice)
+
+
+def _total_steps(part: Schedule, progress: Progress) -> int:
+    if progress.total_steps is None:
+        raise SettingError(f"schedule '{part.name}' needs the planned number of steps: Progress(total_steps=...)")
+    return progress.total_steps
+
+
+def _batches(part: Schedule, progress: Progress) -> int:
+    if progress.batches is None:
+        raise SettingError(f"schedule '{part.name}' needs the batches of an epoch: Progress(batches=...)")
+    return progress.batches
+
+
+def _half_cosine(position: float, low: float) -> float:
+    return low + (1 - low) * 0.5 * (1 + math.cos(math.pi * position))
+
+
+SCHEDULES: Registry[Schedule] = Registry(
+    "schedule",
+    *(Constant, StepDecay, Linear, Cosine, Power, Cyclic, WarmUp),
+    requires=("factor",),
+    adapt=schedule_part,
+)
