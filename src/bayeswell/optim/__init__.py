@@ -2,6 +2,7 @@
 
 from ..core.protocols import OptimizerPart
 from ..core.registry import Registry
+from .adabound import AdaBound, AdaBoundOptimizer, AMSBound, lr_bounds
 from .groups import (
     MEANS,
     NOISE,
@@ -16,6 +17,7 @@ from .groups import (
     scale_gradients,
     set_lrs,
 )
+from .ivon import IVON, IVONOptimizer
 from .learning_rates import LearningRates
 from .plateau import Plateau, PlateauState, means_by_nll_stds_by_kl
 from .schedules import (
@@ -32,11 +34,60 @@ from .schedules import (
 )
 from .std_convergence import counted_steps, std_convergence_warning
 from .torch_optimizers import SGD, Adam, AdamW, AMSGrad, RAdam, TorchOptimizer, optimizer_part, planned_lr
+from .yellowfin import YellowFin, YellowFinOptimizer, momentum_root
 
 OPTIMIZERS: Registry[OptimizerPart] = Registry(
     "optimizer",
-    *(SGD, Adam, AMSGrad, AdamW, RAdam, TorchOptimizer),
+    *(SGD, Adam, AMSGrad, AdamW, RAdam, AdaBound, AMSBound, YellowFin, IVON, TorchOptimizer),
     requires=("lr", "build"),
     adapt=optimizer_part,
 )
 """Optimizers by name; classes of torch and partials of them are parts too."""
+
+__all__ = [
+    "IVON",
+    "MEANS",
+    "NOISE",
+    "OPTIMIZERS",
+    "OTHER",
+    "SCHEDULES",
+    "SGD",
+    "STDS",
+    "AMSBound",
+    "AMSGrad",
+    "AdaBound",
+    "AdaBoundOptimizer",
+    "Adam",
+    "AdamW",
+    "Alternating",
+    "Constant",
+    "Cosine",
+    "Cyclic",
+    "IVONOptimizer",
+    "JointOptimizer",
+    "LearningRates",
+    "Linear",
+    "Plateau",
+    "PlateauState",
+    "Power",
+    "RAdam",
+    "ScheduleFunction",
+    "StepDecay",
+    "TorchOptimizer",
+    "TorchSchedule",
+    "WarmUp",
+    "YellowFin",
+    "YellowFinOptimizer",
+    "build_optimizer",
+    "counted_steps",
+    "gradient_factor",
+    "hold_inactive",
+    "lr_bounds",
+    "means_by_nll_stds_by_kl",
+    "momentum_root",
+    "parameter_groups",
+    "planned_lr",
+    "scale_gradients",
+    "set_lrs",
+    "std_convergence_warning",
+]
