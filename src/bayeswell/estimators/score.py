@@ -1,0 +1,63 @@
+"""The score function: E_q[NLL] by values alone; no gradient passes through the network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..core.errors import check_integer
+from ..core.protocols import LOG_PROB, WEIGHT_SAMPLE, BatchContext, BayesianModel, Estimator
+from .control_variates import NONE, check_baseline, deviations
+from .weight_sampling import weight_noise
+
+
+@dataclass(frozen=True)
+class ScoreSampling(Estimator):
+    """E_q[NLL] ~ mean over draws of NLL(w), its gradient (NLL(w) - b) d/dtheta log q(w) at w held fixed: REINFORCE.
+
+    The likelihood's part of the thesis' eq. (2.2.2), which with divergence ``score_function`` at the same draws is
+
+        d/dtheta L = E_q[log(q(w) / (p(y given x, w) p(w))) d/dtheta log q(w)]
+
+    as a whole, here divided by N (the NLL is a mean over the batch). The network need not be differentiable in its
+    Bayesian weights. Parameters without a posterior (normalization layers, learned noise) keep their ordinary gradient.
+
+    Unbiased; the variance is that of NLL(w) (w - mean) / std^2 instead of d NLL / dw and grows with the number of
+    weights. With ``baseline="leave_one_out"`` b is the mean NLL of the step's other draws, which does not depend on w;
+    it needs at least two draws.
+    """
+
+    draws: int = 1
+    baseline: str = NONE
+
+    name: ClassVar[str] = "score_function"
+    paper: ClassVar[str] = "Williams 1992; Book 2020, eq. (2.2.2); Kool et al. 2019 (leave-one-out)"
+    needs: ClassVar[frozenset[str]] = frozenset({WEIGHT_SAMPLE, LOG_PROB})
+    provides: ClassVar[frozenset[str]] = frozenset({WEIGHT_SAMPLE})
+    uses_weight_gradient: ClassVar[bool] = False  # type: ignore[misc]
+
+    def __post_init__(self) -> None:
+        check_integer("score_function", "draws", self.draws)
+        check_baseline("score_function", self.baseline, self.draws)
+
+    @property
+    def cost(self) -> float:  # type: ignore[override]
+        return float(self.draws)
+
+    def noise(self, model: BayesianModel, batch: BatchContext) -> Tensor | None:
+        return weight_noise(self.draws, model, batch)
+
+    def nll(self, model: BayesianModel, weights: Tensor, batch: BatchContext) -> tuple[Tensor, Any]:
+        fixed = weights.detach()
+        losses = []
+        for drawn in fixed.unbind(0):
+            outputs = model.call(model.layout.unflatten(drawn), batch.inputs)
+            losses.append(batch.mean_nll(outputs))
+        values = torch.stack(losses)
+        log_q = model.posterior.log_prob(fixed)
+        # The score's own value is zero; only its gradient is added.
+        score = log_q - log_q.detach()
+        return (values + deviations(values.detach(), self.baseline) * score).mean(), outputs
