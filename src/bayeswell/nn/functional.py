@@ -1,0 +1,133 @@
+"""A network as a pure function of its weights.
+
+Tensors are put into the places of parameters and buffers for the length of one call. This costs less than
+``torch.func.functional_call``, which looks all modules up in every call. A lock lets one thread at a time do so.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..core.layout import Layout
+from ..core.protocols import Inputs
+from ..core.pytree import tree_map, tree_tensors
+from ..ops import in_transform
+
+PADDING_ROW = "padding_row"
+
+
+class _Gone:
+    """Target of a dead reference."""
+
+
+_DEAD: Any = weakref.ref(_Gone())
+
+
+class FunctionalNet:
+    """``function(weights, *args, **kwargs)`` runs the network with these tensors, by name.
+
+    Args:
+        net: the network. Its Bayesian parameters are None between calls.
+        layout: the Bayesian parameters.
+    """
+
+    def __init__(self, net: nn.Module, layout: Layout) -> None:
+        self.net = net
+        self._lock = threading.RLock()
+        self._places: dict[str, tuple[dict[str, Any], str]] = {}
+        self._recurrent = [module for module in net.modules() if isinstance(module, nn.RNNBase)]
+        owners = {site.name: net.get_submodule(site.name.rpartition(".")[0]) for site in layout.sites}
+        self._padded = {name: owner for name, owner in owners.items() if PADDING_ROW in owner._buffers}
+        self._writes_inputs: dict[bool, bool] = {}
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """Held while tensors are in place; compiled code needs none, as it does not change the network."""
+        return nullcontext() if torch.compiler.is_compiling() else self._lock
+
+    def __call__(self, weights: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:
+        if self._padded:
+            padded = {name: with_padding(weights[name], owner) for name, owner in self._padded.items()}
+            weights = {**weights, **padded}
+        before = []
+        with self.lock:
+            forget_weights(self._recurrent)
+            try:
+                for name, tensor in weights.items():
+                    tensors, local_name = self._place(name)
+                    before.append((tensors, local_name, tensors[local_name]))
+                    tensors[local_name] = tensor
+                return self._run(args, kwargs)
+            finally:
+                # Backwards, as a shared module is reached by several names.
+                for tensors, local_name, tensor in reversed(before):
+                    tensors[local_name] = tensor
+                forget_weights(self._recurrent)
+
+    def _place(self, name: str) -> tuple[dict[str, Any], str]:
+        place = self._places.get(name)
+        if place is None:
+            module_name, _, local_name = name.rpartition(".")
+            module = self.net.get_submodule(module_name)
+            tensors: dict[str, Any] = module._buffers if local_name in module._buffers else module._parameters
+            place = self._places[name] = tensors, local_name
+        return place
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the network; hand it copies of the inputs if it writes into them, or until that is known."""
+        mode = self.net.training
+        writes = self._writes_inputs.get(mode)
+        if writes is False:
+            return self.net(*args, **kwargs)
+        args, kwargs = tree_map(Tensor.clone, (args, kwargs))
+        outputs = self.net(*args, **kwargs)
+        copies = tree_tensors((args, kwargs))
+        if writes is None and not (
+            torch.compiler.is_compiling() or in_transform() or torch.is_inference_mode_enabled()
+        ):
+            self._writes_inputs[mode] = any(tensor._version > 0 for tensor in copies)
+        return outputs
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_lock": None, "_places": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.RLock())
+
+
+def unpack_inputs(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return positional and keyword arguments of the network."""
+    if isinstance(inputs, tuple):
+        return inputs, {}
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return (inputs,), {}
+
+
+def forget_weights(recurrent: list[nn.RNNBase]) -> None:
+    """Let recurrent layers look up their weights again; they otherwise keep those of the last call, with its graph."""
+    for module in recurrent:
+        module._flat_weights = [None] * len(module._flat_weights_names)
+        module._flat_weight_refs = [_DEAD] * len(module._flat_weights_names)
+
+
+def keep_padding(net: nn.Module, layout: Layout, parameters: Mapping[str, Tensor]) -> None:
+    """Give embeddings with a padding token a buffer with its vector: torch never trains it, so it has no posterior."""
+    for site in layout.sites:
+        owner = net.get_submodule(site.name.rpartition(".")[0])
+        # A weight that is also used elsewhere (a tied decoder) is trained there, padding row included.
+        if isinstance(owner, nn.Embedding | nn.EmbeddingBag) and owner.padding_idx is not None and len(site.names) == 1:
+            owner.register_buffer(PADDING_ROW, parameters[site.name].detach()[owner.padding_idx].clone())
+
+
+def with_padding(weight: Tensor, owner: nn.Module) -> Tensor:
+    """Return the weight of an embedding with its padding row as it was."""
+    row = torch.tensor([int(owner.padding_idx)], device=weight.device)  # type: ignore[arg-type]
+    return weight.index_copy(0, row, owner.get_buffer(PADDING_ROW)[None].to(weight.dtype))
