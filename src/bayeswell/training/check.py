@@ -1,0 +1,228 @@
+"""One check of the data and the network before training; mistakes that people make are named in one line."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..core.errors import BayeswellError, CompositionError, DataError, DataWarning, FitWarning, NetworkError
+from ..core.protocols import Inputs, Likelihood
+from ..core.pytree import tree_index, tree_map, tree_tensors
+from ..methods import TrainState
+from .data import Batch, Data, TensorData, real_inputs
+
+FEW = 32
+"""Examples that the network is tried with."""
+
+
+def check_before_training(state: TrainState, data: Data, validation: Data | None, *, trains: bool = True) -> None:
+    """Raise DataError or NetworkError for what cannot be trained; warn about what was probably not meant."""
+    batch = _checked_batch(state, data)
+    weights = _leaves(state)
+    outputs = _try_network(state, batch, data, weights)
+    if trains:
+        _check_gradients(state, outputs, weights)
+    outputs = outputs.detach()
+    _check_targets(state.likelihood, _all_targets(data, batch), outputs)
+    _warn_of_probabilities(state.likelihood, outputs)
+    _warn_of_bytes(data, batch)
+    _warn_of_one_class(state.likelihood, data)
+    if validation is not None:
+        _check_validation(state, validation, data.to_real)
+
+
+def check_grad_mode() -> None:
+    """Refuse to train where torch records no gradients."""
+    if torch.is_inference_mode_enabled() or not torch.is_grad_enabled():
+        mode = "inference_mode" if torch.is_inference_mode_enabled() else "no_grad"
+        raise BayeswellError(f"fit was called under torch.{mode}(), where nothing can be trained; call it outside")
+
+
+def check_network(net: Any) -> None:
+    """Refuse networks that cannot be copied or run."""
+    if not isinstance(net, nn.Module):
+        raise NetworkError(f"`net` must be an nn.Module, a Result or a loaded model, got {type(net).__name__}")
+    if isinstance(net, torch.jit.ScriptModule):
+        raise NetworkError("`net` is a torch.jit module, whose parameters are fixed; give the Python module")
+    if any(parameter.dtype == torch.float16 for parameter in net.parameters()):
+        raise NetworkError(
+            "the weights are float16, in which stds underflow; use net.float() and, for speed, "
+            "devices=Devices(precision='bf16-mixed')"
+        )
+
+
+def _checked_batch(state: TrainState, data: Data) -> Batch:
+    """Return some examples after a check that the data are finite and the weights make sense."""
+    batch = data.first()
+    whole = data.all if isinstance(data, TensorData) else batch
+    _check_finite("the inputs", whole.inputs)
+    _check_finite("the targets", whole.targets)
+    if whole.sample_weight is not None:
+        _check_weights(state, whole.sample_weight)
+    return Batch(*(None if part is None else tree_index(part, slice(FEW)) for part in batch))
+
+
+def _check_finite(name: str, values: Any) -> None:
+    for tensor in tree_tensors(values):
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            row = (~tensor.isfinite()).nonzero()[0].tolist()
+            raise DataError(f"{name} hold NaN or inf, first in row {row[0]} of the data (index {tuple(row)})")
+
+
+def _check_weights(state: TrainState, weights: Tensor) -> None:
+    if state.post_hoc is not None:
+        raise CompositionError(
+            f"post_hoc '{state.post_hoc.name}' takes no example weights; repeat the examples instead"
+        )
+    mean = float(weights.mean())
+    if mean == 0:
+        raise DataError("the weights of all examples are 0: there is nothing to learn from")
+    if not 0.5 <= mean <= 2:
+        warnings.warn(
+            f"the example weights sum to {float(weights.sum()):.4g} for {len(weights)} examples; a weight of 1 is one "
+            "example: scale them to sum to the number of examples unless the data count for more or less",
+            DataWarning,
+            stacklevel=4,
+        )
+
+
+def _try_network(state: TrainState, batch: Batch, data: Data, leaves: Mapping[str, Tensor]) -> Tensor:
+    """Return the outputs at a few inputs; integers become real numbers where the network takes no integers."""
+    integers = any(not tensor.is_floating_point() for tensor in tree_tensors(batch.inputs))
+    try:
+        return _run(state, batch.inputs, leaves)
+    except (RuntimeError, TypeError, IndexError) as error:
+        if isinstance(error, BayeswellError):
+            raise
+        if integers:
+            dtype = state.model.posterior.mean.dtype
+            try:
+                outputs = _run(state, real_inputs(batch.inputs, dtype), leaves)
+            except (RuntimeError, TypeError, IndexError):
+                raise _cannot_run(error, batch.inputs) from error
+            data.to_real = dtype
+            return outputs
+        raise _cannot_run(error, batch.inputs) from error
+
+
+def _run(state: TrainState, inputs: Inputs, weights: Mapping[str, Tensor]) -> Tensor:
+    """Return the outputs in evaluation mode, which moves no BatchNorm statistics."""
+    model = state.model
+    device = model.posterior.mean.device
+    modes = {module: module.training for module in model.modules()}
+    with torch.random.fork_rng():
+        try:
+            model.eval()
+            outputs = model.call(weights, tree_map(lambda tensor: tensor.to(device), inputs))
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
+    size = len(tree_tensors(inputs)[0])
+    if outputs.dim() == 0 or len(outputs) != size:
+        raise NetworkError(
+            f"the network returned shape {tuple(outputs.shape)} for {size} examples; the first axis must count them"
+        )
+    if not bool(outputs.isfinite().all()):
+        raise NetworkError(
+            "the outputs of the network hold NaN or inf before training; check its weights and the scale of the inputs"
+        )
+    return outputs
+
+
+def _leaves(state: TrainState) -> dict[str, Tensor]:
+    """Return the mean weights by all their names, as tensors that record gradients."""
+    layout = state.model.layout
+    weights = layout.unflatten(state.model.posterior.mean.detach().clone())
+    own = {site.name: weights[site.name].clone().requires_grad_() for site in layout.sites}
+    return {name: own[site.name] for site in layout.sites for name in site.names}
+
+
+def _cannot_run(error: Exception, inputs: Inputs) -> DataError:
+    shapes = [f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}" for tensor in tree_tensors(inputs)]
+    names = f" ({', '.join(inputs)})" if isinstance(inputs, Mapping) else ""
+    reason = " ".join(str(error).split())[:160]
+    return DataError(f"the network cannot be called with inputs of shape {', '.join(shapes)}{names}: {reason}")
+
+
+def _all_targets(data: Data, batch: Batch) -> Tensor:
+    return data.all.targets if isinstance(data, TensorData) else batch.targets
+
+
+def _check_targets(likelihood: Likelihood, targets: Tensor, outputs: Tensor) -> None:
+    """Check all targets against outputs of their number, all alike."""
+    shape = (len(targets), *outputs.shape[1:])
+    likelihood.check(targets.to(outputs.device), outputs[:1].expand(shape))
+
+
+def _warn_of_probabilities(likelihood: Likelihood, outputs: Tensor) -> None:
+    if not likelihood.supports("probabilities") or outputs.numel() < FEW or bool((outputs < 0).any()):
+        return
+    sums = outputs.double().sum(-1)
+    softmax = outputs.dim() > 1 and outputs.shape[-1] > 1 and bool(((sums - 1).abs() < 1e-4).all())
+    name = likelihood.name or type(likelihood).__name__
+    if softmax or (name == "bernoulli" and bool((outputs <= 1).all())):
+        layer = "softmax" if softmax else "sigmoid"
+        warnings.warn(
+            f"the outputs of the network look like probabilities, but likelihood '{name}' takes logits; remove the "
+            f"{layer} at its end",
+            DataWarning,
+            stacklevel=4,
+        )
+
+
+def _warn_of_bytes(data: Data, batch: Batch) -> None:
+    large = any(t.dtype == torch.uint8 and int(t.max()) > 1 for t in tree_tensors(batch.inputs) if t.numel())
+    if data.to_real is not None and large:
+        warnings.warn("the inputs are bytes from 0 to 255; scale them, for example x / 255", DataWarning, stacklevel=4)
+
+
+def _warn_of_one_class(likelihood: Likelihood, data: Data) -> None:
+    if not isinstance(data, TensorData) or not likelihood.supports("probabilities"):
+        return
+    targets = data.all.targets
+    if len(targets) > 1 and targets.dim() == 1 and bool((targets == targets[0]).all()):
+        value = targets[0].item()
+        warnings.warn(f"all targets are class {value:g}: there is nothing to learn", DataWarning, stacklevel=4)
+
+
+def _check_gradients(state: TrainState, outputs: Tensor, weights: Mapping[str, Tensor]) -> None:
+    """Name the parameters that the outputs do not depend on."""
+    leaves = {site.name: weights[site.name] for site in state.model.layout.sites}
+    leaves |= {name: parameter for name, parameter in state.model.net.named_parameters() if parameter.requires_grad}
+    gradients: Any = [None] * len(leaves)
+    if outputs.requires_grad:
+        gradients = torch.autograd.grad(outputs.sum(), list(leaves.values()), allow_unused=True)
+    unused = [name for name, gradient in zip(leaves, gradients, strict=True) if gradient is None]
+    if len(unused) == len(leaves):
+        raise NetworkError("no parameter gets a gradient: `forward` runs under torch.no_grad() or detaches its result")
+    if unused:
+        shown = ", ".join(f"'{name}'" for name in unused[:5]) + (", ..." if len(unused) > 5 else "")
+        warnings.warn(
+            f"{len(unused)} parameters get no gradient from the outputs ({shown}): they are not used, or cut off by "
+            "no_grad() or detach()",
+            FitWarning,
+            stacklevel=4,
+        )
+
+
+def _check_validation(state: TrainState, validation: Data, to_real: torch.dtype | None) -> None:
+    validation.to_real = to_real
+    try:
+        batch = validation.first()
+        whole = validation.all if isinstance(validation, TensorData) else batch
+        _check_finite("the inputs", whole.inputs)
+        _check_finite("the targets", whole.targets)
+        few = real_inputs(tree_index(batch.inputs, slice(2)), to_real)
+        try:
+            outputs = _run(state, few, _leaves(state)).detach()
+        except (RuntimeError, TypeError, IndexError) as error:
+            if isinstance(error, BayeswellError):
+                raise
+            raise _cannot_run(error, few) from error
+        _check_targets(state.likelihood, whole.targets, outputs)
+    except (DataError, NetworkError) as error:
+        raise type(error)(f"validation: {error}") from None

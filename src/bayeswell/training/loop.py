@@ -1,0 +1,294 @@
+"""The training loop: one step, all epochs, and the end of a run."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..core.errors import BayeswellError, DataError, DivergenceError, FileError
+from ..core.protocols import BatchContext, Terms
+from ..core.pytree import tree_index
+from ..core.random import derive_seed, make_generator
+from ..methods import TrainState
+from .callbacks import Callback
+from .data import Batch, Data, pieces
+from .devices import Devices, Engine
+from .history import EpochRecord, History, Sums
+
+Validate = Callable[[TrainState], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class StepOptions:
+    """How a batch becomes one step.
+
+    Args:
+        engine: devices.
+        accumulate: pieces whose gradients are summed: the same step in less memory.
+        least: examples that the network needs at once (2 with BatchNorm).
+        share: weight of one example's NLL in the step, M / N; None: the objective uses ``progress``.
+        generator: noise of this process, where several share a step; None: the generator of the state.
+    """
+
+    engine: Engine
+    accumulate: int = 1
+    least: int = 1
+    share: float | None = None
+    generator: torch.Generator | None = None
+
+
+@dataclass
+class Run:
+    """Training of one member; ``sums`` are those of the present epoch, ``earlier`` the histories of members before."""
+
+    state: TrainState
+    data: Data
+    epochs: int
+    seed: int
+    options: StepOptions
+    callbacks: Sequence[Callback] = ()
+    validate: Validate | None = None
+    member: int = 0
+    members: int = 1
+    earlier: Sequence[History] = ()
+    history: History = field(default_factory=History)
+    sums: Sums = field(default_factory=Sums)
+
+    @property
+    def engine(self) -> Engine:
+        return self.options.engine
+
+    def stop(self, reason: str) -> None:
+        """End training after this epoch."""
+        self.history.stopped = reason
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything from which the run continues bit for bit; each process must call it."""
+        noise = self.options.generator or self.state.generator
+        return {
+            "state": self.state.state_dict(),
+            "history": self.history.state_dict(),
+            "sums": self.engine.gather(torch.tensor(self.sums.as_list(), dtype=torch.float64)),
+            "noise": self.engine.gather(noise.get_state()),
+            "global": self.engine.gather(torch.get_rng_state()),
+            "callbacks": {name: callback.state_dict() for name, callback in self._named_callbacks().items()},
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        rank, named = self.engine.rank, self._named_callbacks()
+        for name, own in saved["callbacks"].items():
+            if name in named:
+                named[name].load_state_dict(own)
+            elif own:
+                raise FileError(f"the checkpoint is of a run with the callback {name}, which this run does not have")
+        self.state.load_state_dict(saved["state"])
+        self.history = History.from_state(saved["history"])
+        self.sums = Sums(*saved["sums"][rank].tolist())
+        # Clones: torch's generators take no view into a larger tensor.
+        (self.options.generator or self.state.generator).set_state(saved["noise"][rank].clone())
+        torch.set_rng_state(saved["global"][rank].clone())
+
+    def _named_callbacks(self) -> dict[str, Callback]:
+        return {f"{type(callback).__qualname__} {i}": callback for i, callback in enumerate(self.callbacks)}
+
+
+def train(run: Run) -> History:
+    """Train from where the run stands to its end."""
+    state = run.state
+    for callback in run.callbacks:
+        callback.start(run)
+    each_step = [callback for callback in run.callbacks if type(callback).after_step is not Callback.after_step]
+    while state.epoch < run.epochs and (state.progress.batch or not run.history.stopped):
+        began = time.monotonic()
+        state.model.train()
+        for batch in run.data.epoch(derive_seed(run.seed, "order", state.epoch), state.progress.batch):
+            terms = train_step(state, batch, run.options)
+            if terms is not None:
+                _count(run, terms, batch)
+            for callback in each_step:
+                callback.after_step(run)
+        record = _close_epoch(run, began)
+        for callback in run.callbacks:
+            callback.after_epoch(run, record)
+        if run.engine.ranks > 1 and sum(run.engine.sum([float(bool(run.history.stopped))])):
+            run.history.stopped = run.history.stopped or "another process stopped"
+    for callback in run.callbacks:
+        callback.end(run)
+    return run.history
+
+
+def train_step(state: TrainState, batch: Sequence[Any], options: StepOptions | None = None) -> Terms | None:
+    """Take one optimizer step on (inputs, targets[, weights]); None if a sampler returned to a finite state."""
+    options = StepOptions(Engine(Devices("cpu"))) if options is None else options
+    batch, progress, tuned = Batch(*batch), state.progress, state.auto_tuned
+    if state.auto_temperature is not None and state.epoch == 0:
+        state.auto_temperature.observe(batch.targets)
+    state.before_step()
+    terms, moves = None, True
+    try:
+        terms = _gradient(state, batch, options)
+        if tuned is not None:
+            moves = tuned.before_step(terms.total.item(), lambda: _gradient_again(state, batch, options))
+        if moves:
+            _check_gradients(state)
+            state.after_backward()
+    except DivergenceError as error:
+        if tuned is None or not tuned.rollback():
+            raise DivergenceError(f"step {progress.step}: {error}") from error
+        terms, moves = None, False
+    except DataError as error:
+        raise DataError(f"step {progress.step}: {error}") from None
+    if moves:
+        state.optimizer.step()
+    if state.averager is not None and state.may_sample(progress):
+        state.averager.after_step(state.model, progress)
+    state.advance()
+    return terms
+
+
+def _gradient(state: TrainState, batch: Batch, options: StepOptions) -> Terms:
+    """Set the gradient of the batch and return its terms."""
+    engine, found = options.engine, []
+    state.optimizer.zero_grad(set_to_none=True)
+    for part, nll_share, kl_share in _shares(batch, options):
+        inputs, targets, weight = engine.place(tuple(part))
+        noise = options.generator or state.generator
+        context = BatchContext(inputs, targets, state.likelihood, weight, state.progress, noise, nll_share, kl_share)
+        try:
+            with engine.precision():
+                terms = state.objective.step(state.model, context)
+        except ValueError as error:
+            raise _explained(error, len(targets)) from error
+        terms.total.backward()
+        found.append(terms)
+    if engine.ranks > 1:
+        engine.average_gradients(p for group in state.optimizer.param_groups for p in group["params"])
+    return found[0] if len(found) == 1 else _joined(found)
+
+
+def _shares(batch: Batch, options: StepOptions) -> list[tuple[Batch, float | None, float]]:
+    """Return the pieces of this process with the shares of NLL and KL.
+
+    With n examples in a piece, R processes and A pieces the NLL counts R n / N of the epoch's M batches and the KL
+    1 / A: summed over pieces and averaged over processes this is the objective of the batch, whatever the sizes.
+    """
+    size, engine = len(batch.targets), options.engine
+    if engine.ranks == 1 and options.accumulate == 1:
+        return [(batch, None if options.share is None else size * options.share, 1.0)]
+    ranks = max(1, min(engine.ranks, size // options.least))
+    first, last = size * engine.rank // ranks, size * (engine.rank + 1) // ranks
+    counts = engine.rank < ranks
+    if not counts:  # its KL and its exchange with other processes still take place
+        first, last = 0, min(options.least, size)
+    weight = None if batch.sample_weight is None else batch.sample_weight[first:last]
+    own = batch
+    if last - first < size:
+        rows = slice(first, last)
+        own = Batch(tree_index(batch.inputs, rows), batch.targets[rows], weight)
+    share = (1 / size if options.share is None else options.share) * engine.ranks * counts
+    parts = list(pieces(own, options.accumulate, options.least))
+    return [(part, len(part.targets) * share, 1 / len(parts)) for part in parts]
+
+
+def _joined(found: Sequence[Terms]) -> Terms:
+    outputs = [terms.outputs for terms in found]
+    same = all(isinstance(one, Tensor) for one in outputs)
+    total = torch.stack([terms.total.detach() for terms in found]).sum()
+    nll, kl = (torch.stack([getattr(terms, name) for terms in found]).mean() for name in ("nll", "kl"))
+    return Terms(total, nll, kl, torch.cat(outputs) if same else None)
+
+
+def _gradient_again(state: TrainState, batch: Batch, options: StepOptions) -> None:
+    """Set the gradient at the present weights, with the noise of the next step; streams and buffers are restored."""
+    generator = options.generator or state.generator
+    streams = generator.get_state(), torch.get_rng_state()
+    buffers = {name: buffer.clone() for name, buffer in state.model.named_buffers()}
+    _gradient(state, batch, options)
+    generator.set_state(streams[0])
+    torch.set_rng_state(streams[1])
+    with torch.no_grad():
+        for name, buffer in state.model.named_buffers():
+            buffer.copy_(buffers[name])
+
+
+def _check_gradients(state: TrainState) -> None:
+    gradients = [p.grad for group in state.optimizer.param_groups for p in group["params"] if p.grad is not None]
+    norms = torch._foreach_norm(gradients)
+    if gradients and not math.isfinite(torch.stack(norms).sum().item()):
+        named = {**dict(state.model.named_parameters()), **dict(state.likelihood.named_parameters())}
+        bad = next(g for g, norm in zip(gradients, norms, strict=True) if not math.isfinite(norm))
+        name = next((name for name, p in named.items() if p.grad is bad), "a parameter")
+        raise DivergenceError(f"the gradient of '{name}' is not finite; lower the learning rate or set clip_norm")
+
+
+def _explained(error: ValueError, size: int) -> BayeswellError:
+    if isinstance(error, BayeswellError) or "more than 1 value per channel" not in str(error):
+        raise error
+    return DataError(f"BatchNorm cannot normalize a batch of {size} example; use another batch_size or drop_last=True")
+
+
+def _count(run: Run, terms: Terms, batch: Batch) -> None:
+    sums, weight = run.sums, batch.sample_weight
+    size = len(batch.targets)
+    sums.total += terms.total.item()
+    sums.kl += terms.kl.item()
+    sums.nll += size * terms.nll.item()
+    sums.examples += size if weight is None else float(weight.sum())
+    if run.state.auto_temperature is not None or run.state.plateaus:
+        sums.squares += _squared_error(run, terms.outputs, batch.targets)
+
+
+@torch.no_grad()
+def _squared_error(run: Run, outputs: Any, targets: Tensor) -> float:
+    """Sum of the squared errors of real targets, averaged over the outputs of an example; else NaN."""
+    likelihood = run.state.likelihood
+    if not isinstance(outputs, Tensor) or not likelihood.supports("mean_and_variance") or likelihood.is_discrete:
+        return math.nan
+    mean = likelihood.mean_and_variance(outputs.detach())[0]
+    if mean.shape != targets.shape:  # a process sees its own part
+        return math.nan
+    return float((mean - targets.to(mean)).square().reshape(len(mean), -1).mean(1).sum())
+
+
+def _close_epoch(run: Run, began: float) -> EpochRecord:
+    state, sums = run.state, Sums(*run.engine.sum(run.sums.as_list()))
+    if sums.examples == 0:
+        raise DataError("the weights of all examples are 0: there is nothing to learn from")
+    steps = run.data.batches * run.engine.ranks
+    validation = {} if run.validate is None else run.engine.broadcast(dict(run.validate(state)))
+    record = EpochRecord(
+        epoch=state.epoch - 1,
+        step=state.progress.step,
+        total=sums.total / steps,
+        nll=sums.nll / sums.examples,
+        kl=sums.kl / steps,
+        seconds=time.monotonic() - began,
+        temperature=state.temperature,
+        std_ratio=state.model.std_ratio(),
+        rates={group["name"]: float(group["lr"]) for group in state.optimizer.param_groups},
+        validation=validation,
+    )
+    run.history.epochs.append(record)
+    metrics = {"total": record.total, "nll": record.nll, "kl": record.kl}
+    if math.isfinite(sums.squares):
+        metrics["rmse"] = math.sqrt(sums.squares / sums.examples)
+    state.after_epoch({**metrics, **{f"validation.{name}": value for name, value in validation.items()}})
+    run.sums = Sums()
+    return record
+
+
+def least_examples(net: nn.Module) -> int:
+    """The examples that a network needs at once: 2 where BatchNorm normalizes over them."""
+    norms = (nn.BatchNorm1d, nn.SyncBatchNorm)
+    return 2 if any(isinstance(module, norms) for module in net.modules()) else 1
+
+
+def noise_generator(seed: int, engine: Engine) -> torch.Generator | None:
+    """Return the noise of one of several processes; None for a single one."""
+    return None if engine.ranks == 1 else make_generator(derive_seed(seed, "noise", engine.rank), engine.device)
