@@ -50,7 +50,7 @@ def draw_and_kl(
     log_std_sum: Tensor,
     log_std: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Return draws m + s eps (empty without noise) and sum [h ((m - z)^2 + s^2) / 2 - log s - 1/2] + ``log_std_sum``."""
+    """Return draws m + s eps, empty without noise, and sum [h ((m - z)^2 + s^2) / 2 - log s - 1/2] + sum log p."""
     size = mean.shape[-1]
     std = spread.exp() if log_std else spread
     weights = mean.new_empty(0) if noise is None else mean + std * noise

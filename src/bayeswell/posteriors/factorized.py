@@ -1,0 +1,70 @@
+"""Independent Gaussian weights: what mean-field, shared-std and k-tied posteriors have in common."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..core.layout import Layout
+from ..core.protocols import Covariance, Posterior, PosteriorPart, Prior
+from ..core.random import standard_normal
+from ..ops import draw_and_kl
+
+
+class FactorizedPosterior(Posterior):
+    """q(w) = prod_i N(w_i; mean_i, std_i^2). A family defines ``spread``: the stds, or their logs."""
+
+    spread_is_log: ClassVar[bool] = True
+
+    def __init__(self, part: PosteriorPart, layout: Layout, mean: Tensor) -> None:
+        super().__init__()
+        self.part, self.layout, self.noise_size = part, layout, layout.size
+        self.mean = nn.Parameter(mean.detach().clone())
+
+    def spread(self) -> Tensor:
+        """(P,): log stds if ``spread_is_log``, else stds."""
+        raise NotImplementedError
+
+    def std(self) -> Tensor:
+        return self.spread().exp() if self.spread_is_log else self.spread()
+
+    def _log_std(self) -> Tensor:
+        spread = self.spread()
+        return spread if self.spread_is_log else spread.clamp_min(torch.finfo(spread.dtype).tiny).log()
+
+    def rsample(self, noise: Tensor) -> Tensor:
+        """w = mean + std * noise."""
+        return torch.addcmul(self.mean, self.std(), noise)
+
+    def log_prob(self, weights: Tensor) -> Tensor:
+        """log q(w) = -sum [log std + log(2 pi) / 2 + (w - mean)^2 / (2 std^2)]."""
+        log_std = self._log_std()
+        squares = ((weights - self.mean) * (-log_std).exp()).square().sum(-1)
+        return -0.5 * squares - log_std.sum() - 0.5 * self.layout.size * math.log(2 * math.pi)
+
+    def entropy(self) -> Tensor:
+        """sum log std + P/2 log(2 pi e)."""
+        return self._log_std().sum() + 0.5 * self.layout.size * math.log(2 * math.pi * math.e)
+
+    def rsample_and_kl(self, noise: Tensor | None, prior: Prior) -> tuple[Tensor | None, Tensor]:
+        """Return draws and KL in one pass if the prior is Gaussian."""
+        terms = prior.gaussian
+        if terms is None:
+            return super().rsample_and_kl(noise, prior)
+        ends = self.layout.ends
+        return draw_and_kl(self.mean, self.spread(), noise, terms, log_std=self.spread_is_log, ends=ends)
+
+    def covariance(self) -> Covariance:
+        return Covariance(self.std().square())
+
+    def draws(self, count: int, generator: torch.Generator | None) -> Iterator[dict[str, Tensor]]:
+        """Yield drawn networks; the stds are computed once."""
+        with torch.no_grad():
+            mean, std = self.mean.detach(), self.std()
+        for _ in range(count):
+            noise = standard_normal(mean.shape, like=mean, generator=generator)
+            yield self.layout.unflatten(noise.mul_(std).add_(mean))

@@ -1,0 +1,119 @@
+"""The k-tied Normal: standard deviations of a weight matrix as a low-rank product."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..core.errors import BayeswellWarning, SettingError, check_integer, check_number
+from ..core.layout import Layout, Site
+from ..core.protocols import ENTROPY, FACTORIZED, LOG_PROB, WEIGHT_SAMPLE, Posterior, Prior
+from .factorized import FactorizedPosterior
+from .mean_field import MeanFieldPosterior
+from .start import check_initial_std, initial_stds
+
+
+class KTiedPosterior(FactorizedPosterior):
+    """Trainable state: ``mean``, ``log_factors`` of the tied sites, and ``log_std`` of the others, if any.
+
+    ``log_factors`` holds a (rows, rank), then b (columns, rank) of each tied matrix, all flat.
+    """
+
+    spread_is_log = False
+    log_std: nn.Parameter | None
+
+    def __init__(
+        self, part: KTied, layout: Layout, mean: Tensor, std: Tensor, generator: torch.Generator | None
+    ) -> None:
+        super().__init__(part, layout, mean)
+        self.rank = part.rank
+        self.tied = frozenset(site.name for site in layout.sites if part.ties(site))
+        factors, free = [], []
+        for site, stds in zip(layout.sites, std.split(layout.sizes), strict=True):
+            if site.name in self.tied:
+                center = 0.5 * (math.log(float(stds.mean()) / part.rank) - part.spread**2)
+                size = sum(_matrix_shape(site)) * part.rank
+                noise = torch.randn(size, dtype=std.dtype, device=std.device, generator=generator)
+                factors.append(center + part.spread * noise)
+            else:
+                free.append(stds.log())
+        self.log_factors = nn.Parameter(torch.cat(factors))
+        self.register_parameter("log_std", nn.Parameter(torch.cat(free)) if free else None)
+
+    def factors(self) -> Iterator[tuple[Site, Tensor, Tensor]]:
+        """Yield each tied site with u (rows, rank) and v (columns, rank)."""
+        sites = [site for site in self.layout.sites if site.name in self.tied]
+        sides = [side for site in sites for side in _matrix_shape(site)]
+        pieces = self.log_factors.exp().split([side * self.rank for side in sides])
+        tensors = [piece.view(side, self.rank) for piece, side in zip(pieces, sides, strict=True)]
+        yield from zip(sites, tensors[::2], tensors[1::2], strict=True)
+
+    def spread(self) -> Tensor:
+        """std_ij = sum_k u_ik v_jk with u = exp(a), v = exp(b) for tied sites, exp(log_std) for the others."""
+        stds = {site.name: site.from_matrix(u @ v.T).reshape(-1) for site, u, v in self.factors()}
+        free = [site for site in self.layout.sites if site.name not in self.tied]
+        if self.log_std is not None:
+            pieces = self.log_std.exp().split([site.size for site in free])
+            stds |= {site.name: piece for site, piece in zip(free, pieces, strict=True)}
+        return torch.cat([stds[site.name] for site in self.layout.sites])
+
+
+def _matrix_shape(site: Site) -> tuple[int, int]:
+    assert site.matrix_shape is not None
+    return site.matrix_shape
+
+
+@dataclass(frozen=True)
+class KTied:
+    """Stds of each weight matrix as a rank-k product of positive factors: about half the parameters of mean-field.
+
+    std_ij = sum_k u_ik v_jk with u = exp(a), v = exp(b), optimized in log form; weights are independent. A matrix of
+    m x n has k (m + n) std parameters instead of m n. Factors start as a, b ~ N((log(s/k) - spread^2) / 2, spread^2),
+    so E[std] = s, the mean std that mean-field starts from. spread > 0 breaks the symmetry between the components.
+
+    The paper ties dense and recurrent matrices only; a convolution kernel is tied as the matrix (output channels) x
+    (input channels x kernel area). Vectors, and matrices with a side below the rank, stay mean-field.
+
+    Args:
+        rank: k.
+        tie: name patterns of the tied parameters.
+        initial_std: s; None means as in ``MeanField``.
+        spread: std of the initial log factors.
+    """
+
+    rank: int = 2
+    tie: str | tuple[str, ...] = "*"
+    initial_std: float | None = None
+    spread: float = 0.1
+
+    name: ClassVar[str] = "k_tied"
+    paper: ClassVar[str] = "Swiatkowski et al. 2020"
+    provides: ClassVar[frozenset[str]] = frozenset({FACTORIZED, WEIGHT_SAMPLE, LOG_PROB, ENTROPY})
+
+    def __post_init__(self) -> None:
+        check_integer(self.name, "rank", self.rank)
+        check_number(self.name, "spread", self.spread, 0, above=True)
+        check_initial_std(self.name, self.initial_std)
+        object.__setattr__(self, "tie", self.tie if isinstance(self.tie, str) else tuple(self.tie))
+
+    def ties(self, site: Site) -> bool:
+        """Return whether the stds of this site are a product."""
+        shape = site.matrix_shape
+        return shape is not None and min(shape) >= self.rank and site.matches(self.tie)
+
+    def build(self, layout: Layout, prior: Prior, mean: Tensor, generator: torch.Generator | None) -> Posterior:
+        matrices = [site.name for site in layout.sites if site.matrix_shape is not None]
+        if self.tie != "*" and not any(site.matches(self.tie) and site.matrix_shape for site in layout.sites):
+            raise SettingError(f"k_tied: tie = {self.tie!r} matches no weight matrix; the network has {matrices}")
+        stds = initial_stds(self.initial_std, prior)
+        if not any(self.ties(site) for site in layout.sites):
+            message = f"k_tied: no chosen matrix has both sides of at least rank = {self.rank}; all stds are mean-field"
+            warnings.warn(message, BayeswellWarning, stacklevel=2)
+            return MeanFieldPosterior(self, layout, mean, stds)
+        return KTiedPosterior(self, layout, mean, stds, generator)
