@@ -10,6 +10,7 @@ by class. Optional members have a default here; the default of a likelihood meth
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -349,6 +350,11 @@ class BayesianModel(Protocol):
 
     @property
     def linear_layers(self) -> Mapping[str, LinearLayer]: ...
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """Held by a thread that changes the modes or layers of the network."""
+        ...
 
     def call(self, weights: Mapping[str, Tensor], inputs: Inputs) -> Tensor:
         """Return the outputs (logits or means) of the network with these tensors; pure."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -16,16 +16,17 @@ LayerForward = Callable[..., Any]
 
 
 @contextmanager
-def replaced_forwards(layers: Sequence[LinearLayer], forward: LayerForward) -> Iterator[None]:
-    """Let each of these layers compute ``forward(layer, input, ...)`` within the block."""
-    try:
-        for layer in layers:
-            layer.module.forward = partial(_call, forward, layer)
-        yield
-    finally:
-        for layer in layers:
-            # The replacement is an attribute of the instance; without it the method of the class is back.
-            layer.module.__dict__.pop("forward", None)
+def replaced_forwards(model: BayesianModel, layers: Iterable[LinearLayer], forward: LayerForward) -> Iterator[None]:
+    """Let each of these layers of a model compute ``forward(layer, input, ...)`` within the block."""
+    with model.lock:
+        try:
+            for layer in layers:
+                layer.module.forward = partial(_call, forward, layer)
+            yield
+        finally:
+            for layer in layers:
+                # The replacement is an attribute of the instance; without it the method of the class is back.
+                layer.module.__dict__.pop("forward", None)
 
 
 def _call(forward: LayerForward, layer: LinearLayer, input: Any, *args: Any, **kwargs: Any) -> Any:
@@ -35,7 +36,7 @@ def _call(forward: LayerForward, layer: LinearLayer, input: Any, *args: Any, **k
 
 def call_with(model: BayesianModel, weights: Mapping[str, Tensor], inputs: Inputs, forward: LayerForward) -> Tensor:
     """Return the outputs of the network with another forward for its linear layers."""
-    with replaced_forwards(list(model.linear_layers.values()), forward):
+    with replaced_forwards(model, model.linear_layers.values(), forward):
         return model.call(weights, inputs)
 
 

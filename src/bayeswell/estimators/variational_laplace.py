@@ -7,12 +7,11 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..core.errors import check_choice, check_integer
 from ..core.protocols import FACTORIZED, BatchContext, BayesianModel, Estimator, LinearLayer
 from ..core.random import random_signs
-from ..nn.convolution import convolve, shape_of
+from ..nn import convolve, plain_attention, shape_of
 from .by_layer import replaced_forwards
 
 FISHER_LABELS, FISHER_REPARAMETERIZED, HESSIAN = "fisher_labels", "fisher_reparameterized", "hessian"
@@ -40,8 +39,8 @@ class VariationalLaplace(Estimator):
     - ``hessian``: the paper's first form, sum_l std_l^2 H_l by Hutchinson's estimate. Where H_l < -1/prior variance
       (eq. 24) stds grow without bound.
 
-    ``every = k`` adds the penalty in each k-th step with weight k: more noise, the same expectation. Typo of the paper's
-    eq. (30): sigma^2 in place of the prior variance.
+    ``every = k`` adds the penalty in each k-th step with weight k: more noise, the same expectation. The paper's eq.
+    (30) has a typo: sigma^2 in place of the prior variance.
     """
 
     curvature: str = FISHER_LABELS
@@ -77,9 +76,7 @@ class VariationalLaplace(Estimator):
             penalized = nll + self.every * self._penalty(model, mean, nll, outputs, batch)
         return (penalized, outputs) if wanted else (penalized.detach(), outputs.detach())
 
-    def _penalty(
-        self, model: BayesianModel, mean: Tensor, nll: Tensor, outputs: Tensor, batch: BatchContext
-    ) -> Tensor:
+    def _penalty(self, model: BayesianModel, mean: Tensor, nll: Tensor, outputs: Tensor, batch: BatchContext) -> Tensor:
         """1/2 sum_l std_l^2 F_l."""
         std = model.posterior.std()
         if self.curvature == HESSIAN:
@@ -110,8 +107,8 @@ class VariationalLaplace(Estimator):
         notes = []
         if found:
             notes.append(
-                f"variational_laplace needs a twice differentiable network, but {', '.join(found)} are piecewise linear; "
-                "use softplus, GELU or tanh, and average pooling"
+                "variational_laplace needs a twice differentiable network, but these layers are piecewise linear: "
+                f"{', '.join(found)}; use softplus, GELU or tanh, and average pooling"
             )
         if self.curvature == HESSIAN:
             notes.append(
@@ -132,5 +129,5 @@ def _twice_differentiable_call(model: BayesianModel, mean: Tensor, batch: BatchC
             return layer.op(x, module.weight, module.bias)
         return convolve(x, module.weight, module.bias, shapes[layer.name])
 
-    with replaced_forwards(convolutions, forward), sdpa_kernel(SDPBackend.MATH):
+    with replaced_forwards(model, convolutions, forward), plain_attention():
         return model.call(model.layout.unflatten(mean), batch.inputs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .divergences import DIVERGENCES, Analytic, MonteCarlo, PathDerivative, ScoreFunction
 from .elbo import ELBO, check_parts, scaled_prior
 from .kl_weights import KL_WEIGHTS, Geometric, LinearAnneal, Uniform
-from .sharpness import Sharpness, SharpELBO
+from .sharpness import SharpELBO, Sharpness
 
 __all__ = [
     "DIVERGENCES",

@@ -63,8 +63,8 @@ class ScoreFunction:
     """The Monte Carlo KL with the score-function gradient (log q - log p) d/dtheta log q(w).
 
     Nothing of the KL flows through the draw, so the variance is high; it is here for comparison. It is the KL's part of
-    the thesis' eq. (2.2.2), whose other part is estimator ``score_function``. ``baseline="leave_one_out"`` subtracts the
-    mean of the step's other draws from log q - log p: the same expectation with less noise, from two draws on.
+    the thesis' eq. (2.2.2), whose other part is estimator ``score_function``. ``baseline="leave_one_out"`` subtracts
+    the mean of the step's other draws from log q - log p: the same expectation with less noise, from two draws on.
     """
 
     baseline: str = NONE

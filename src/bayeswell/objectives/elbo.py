@@ -55,8 +55,8 @@ class ELBO:
     all weights and divided by the number N of training examples, here and nowhere else. For a Gaussian prior,
     p' = p with stds times sqrt(T / prior_weight); other priors stay as they are. The model's prior never changes.
 
-    ``share`` is S M / N for a batch of S examples, one of the M of an epoch (``Progress(batches=M)``), so that the plain
-    average of the totals over an epoch is the objective of the whole data set also if batches differ in size.
+    ``share`` is S M / N for a batch of S examples, one of the M of an epoch (``Progress(batches=M)``). The plain
+    average of the totals over an epoch is then the objective of the whole data set also if batches differ in size.
 
     Args:
         likelihood: p(y | outputs): a name, settings or an object.
@@ -232,7 +232,9 @@ def check_parts(
     for need in sorted(estimator.likelihood_needs):
         if not likelihood.supports(need):
             kind = likelihood.name or type(likelihood).__name__
-            raise CompositionError(f"estimator '{estimator.name}' needs likelihood.{need}, which '{kind}' does not have")
+            raise CompositionError(
+                f"estimator '{estimator.name}' needs likelihood.{need}, which '{kind}' does not have"
+            )
     divergence_label = f"divergence '{divergence.name}'"
     if WEIGHT_SAMPLE in divergence.needs and WEIGHT_SAMPLE not in estimator.provides:
         raise _lacks(divergence_label, WEIGHT_SAMPLE, f"estimator '{estimator.name}'")
