@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -39,7 +40,7 @@ class DistributionPrior(IndependentPart):
 
     def __post_init__(self) -> None:
         check_center(self)
-        made = self.made()
+        made = self.made
         label = type(made).__name__
         if made.event_shape or made.batch_shape:
             shape = (*made.batch_shape, *made.event_shape)
@@ -50,8 +51,9 @@ class DistributionPrior(IndependentPart):
         if not math.isfinite(spread(made)):
             raise SettingError(f"prior {label}: it has neither a finite std nor quartiles, so stds have no start")
 
+    @cached_property
     def made(self) -> Distribution:
-        """Return the distribution itself."""
+        """The distribution itself."""
         if isinstance(self.distribution, Distribution):
             return self.distribution
         kinds: dict[str, Any] = {
@@ -60,26 +62,27 @@ class DistributionPrior(IndependentPart):
         if self.distribution not in kinds:
             raise SettingError(f"prior: `distribution` = {self.distribution!r}; {nearest(self.distribution, kinds)}")
         try:
-            made: Distribution = kinds[self.distribution](**{k: float(v) for k, v in self.settings.items()})
+            numbers = {k: torch.tensor(float(v), dtype=torch.float64) for k, v in self.settings.items()}
+            made: Distribution = kinds[self.distribution](**numbers)
             return made
         except (TypeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise SettingError(f"prior '{self.distribution}': settings {dict(self.settings)}: {reason:.150}") from error
 
     def build(self, layout: Layout, like: Tensor) -> Prior:
-        made = self.made()
+        made = self.made
         if not isinstance(made, distributions.Normal):
             return super().build(layout, like)
         around = like.detach() if self.center == "network" else torch.zeros_like(like)
         return GaussianPrior(layout, made.scale.to(like).repeat(len(layout.sites)), around + float(made.loc))
 
     def log_density(self, weights: Tensor) -> Tensor:
-        value: Tensor = self.made().log_prob(weights)
+        value: Tensor = self.made.log_prob(weights)
         return value
 
     @property
     def density_std(self) -> float:
-        return spread(self.made())
+        return spread(self.made)
 
 
 def spread(made: Distribution) -> float:
