@@ -313,7 +313,7 @@ class Likelihood(nn.Module):
         return self
 
     def for_scaled_targets(self, scale: Sequence[float]) -> Likelihood:
-        """Return the likelihood of (y - shift) / scale, with one scale for each output: fixed noise is divided by it."""
+        """Return the likelihood of (y - shift) / scale, one scale for each output: fixed noise is divided by it."""
         return self
 
     def for_outputs(self, outputs: Tensor) -> Likelihood:

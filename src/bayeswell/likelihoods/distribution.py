@@ -60,7 +60,7 @@ class DistributionLikelihood(Likelihood):
 
     @torch.no_grad()
     def sample(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Return a draw. torch's distributions use the global stream: it gets a seed from ``generator`` and is restored."""
+        """Return a draw. torch's distributions use the global stream, which is seeded by ``generator`` and restored."""
         found = self._find(outputs)
         if generator is None:
             return _like(outputs, found.sample())

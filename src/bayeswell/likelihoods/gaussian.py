@@ -66,7 +66,7 @@ class Gaussian(DiagonalCurvature):
         if self.noise == LEARNED:
             self.log_std = learned_log(self.name, "std", self.std)
         elif self.noise == PER_OUTPUT:
-            self.log_std = learned_log(self.name, "std", stds or [self.std] * (self._count or 1))  # type: ignore[list-item]
+            self.log_std = learned_log(self.name, "std", stds or [float(self.std)] * (self._count or 1))  # type: ignore[arg-type]
 
     def _number_of_outputs(self, stds: tuple[float, ...] | None) -> int | None:
         """Number of outputs of an example, where the noise has one std for each."""

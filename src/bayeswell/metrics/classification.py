@@ -1,0 +1,125 @@
+"""Scores of class probabilities (S, ..., K), averaged over draws, against labels (S, ...).
+
+With further axes (positions of an image, several labels) each position counts as an example.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..core.errors import DataError
+from .estimates import Array, Estimate, MeanScore, as_tensor, estimate_mean
+
+NLL_FLOOR = 1e-12
+"""Lowest probability in an NLL, so that one impossible example cannot make the mean infinite."""
+DRAW_FLOOR = torch.finfo(torch.float32).tiny
+"""The same for single draws; so far below ``NLL_FLOOR`` that Jensen's inequality holds with both floors."""
+
+_TOLERANCE = 1e-3
+
+
+def as_probabilities(values: Array) -> Tensor:
+    """Return probabilities as a float32 or float64 tensor; refuse what is not a distribution over the last axis."""
+    found = as_tensor("probabilities", values)
+    if found.dim() < 2:
+        raise DataError(f"probabilities: shape {tuple(found.shape)}; they must be (S, ..., K)")
+    found = found if found.dtype == torch.float64 else found.float()
+    sums = found.sum(-1)
+    if not bool((found >= 0).all() & ((sums - 1).abs() <= _TOLERANCE).all()):
+        raise DataError(
+            f"probabilities must be at least 0 and sum to 1 over the last axis, got a minimum "
+            f"of {float(found.min()):g} and sums of {float(sums.min()):g} to {float(sums.max()):g} (logits need a softmax first)"
+        )
+    return found
+
+
+def as_labels(labels: Array, shape: torch.Size) -> Tensor:
+    """Return labels (S, ...) for probabilities of this shape (S, ..., K) as int64."""
+    found = as_tensor("labels", labels)
+    if found.is_floating_point() or found.shape != shape[:-1]:
+        raise DataError(
+            f"labels: {found.dtype} {tuple(found.shape)}; they must be integers of shape {tuple(shape[:-1])}"
+        )
+    found = found.long()
+    if int(found.min()) < 0 or int(found.max()) >= shape[-1]:
+        raise DataError(f"labels: {int(found.min())} to {int(found.max())}; they must lie in 0 to {shape[-1] - 1}")
+    return found
+
+
+def labeled(probabilities: Array, labels: Array) -> tuple[Tensor, Tensor]:
+    values = as_probabilities(probabilities)
+    return values, as_labels(labels, values.shape)
+
+
+def as_draws(samples: Array) -> Tensor:
+    """Return each draw's probabilities (D, S, ..., K) in float64."""
+    values = as_probabilities(samples).double()
+    if values.dim() < 3:
+        raise DataError(f"samples: shape {tuple(values.shape)}; they must be each draw's probabilities (D, S, ..., K)")
+    return values
+
+
+@MeanScore
+def accuracy(probabilities: Array, labels: Array) -> Tensor:
+    """Share of examples whose most probable class is right; of tied classes the lowest counts."""
+    values, truth = labeled(probabilities, labels)
+    return (values.argmax(-1) == truth).double()
+
+
+@MeanScore
+def nll(probabilities: Array, labels: Array) -> Tensor:
+    """-log p_y in nats: the log of the averaged probability, floored at 1e-12.
+
+    Never above the mean NLL of single draws (Jensen).
+    """
+    values, truth = labeled(probabilities, labels)
+    return -_of_label(values.double(), truth).clamp_min(NLL_FLOOR).log()
+
+
+@MeanScore
+def expected_nll(samples: Array, labels: Array) -> Tensor:
+    """-mean_d log p_dy in nats, from each draw's probabilities (D, S, ..., K): the likelihood term of the ELBO."""
+    values = as_draws(samples)
+    truth = as_labels(labels, values.shape[1:])
+    return -_of_label(values, truth.expand(values.shape[:-1])).clamp_min(DRAW_FLOOR).log().mean(0)
+
+
+@MeanScore
+def brier(probabilities: Array, labels: Array) -> Tensor:
+    """sum_k (p_k - 1[k = y])^2, from 0 to 2 (Brier 1950).
+
+    TensorFlow Probability leaves out the constant (``tfp_brier``); scikit-learn halves it for two classes.
+    """
+    values, truth = labeled(probabilities, labels)
+    return (values.double() - F.one_hot(truth, values.shape[-1])).square().sum(-1)
+
+
+def tfp_brier(probabilities: Array, labels: Array) -> Estimate:
+    """sum_k p_k^2 - 2 p_y, from -1 to 1: ``brier`` - 1, as TensorFlow Probability and the k-tied paper print it."""
+    found = brier(probabilities, labels)
+    return Estimate(found.value - 1, found.se)
+
+
+def agreement(probabilities: Array, reference: Array) -> Estimate:
+    """Share of inputs whose most probable class is that of the reference (Izmailov et al. 2021)."""
+    found, truth = _pair(probabilities, reference)
+    return estimate_mean((found.argmax(-1) == truth.argmax(-1)).double())
+
+
+def total_variation(probabilities: Array, reference: Array) -> Estimate:
+    """Mean over inputs of sum_k |p_k - r_k| / 2, from 0 to 1 (Izmailov et al. 2021)."""
+    found, truth = _pair(probabilities, reference)
+    return estimate_mean(0.5 * (found - truth).abs().sum(-1))
+
+
+def _pair(probabilities: Array, reference: Array) -> tuple[Tensor, Tensor]:
+    found, truth = as_probabilities(probabilities).double(), as_probabilities(reference).double()
+    if found.shape != truth.shape:
+        raise DataError(f"probabilities: shape {tuple(found.shape)}, but the reference has shape {tuple(truth.shape)}")
+    return found, truth
+
+
+def _of_label(values: Tensor, truth: Tensor) -> Tensor:
+    return values.gather(-1, truth[..., None]).squeeze(-1)
