@@ -18,7 +18,8 @@ SHORT, LONG = 250_000, 5_000_000
 """Examples seen in training (examples times epochs)."""
 LEAST_EPOCHS = 3
 NEUTRAL = frozenset(
-    "lr optimizer schedule prior clip_norm gradient_scale sharpness dropout init other_params members budget".split()
+    {"lr", "optimizer", "schedule", "prior", "clip_norm", "gradient_scale", "sharpness", "dropout"}
+    | {"init", "other_params", "members", "budget"}
 )
 """Settings that a point estimate has as well as a posterior."""
 

@@ -7,24 +7,19 @@ from typing import Any
 from ..core.errors import CompositionError
 from ..core.protocols import (
     EMPIRICAL,
-    ENTROPY,
     FACTORIZED,
     LINEARIZED,
-    LOG_PROB,
     LOG_STD,
     POINT,
     SAMPLED,
     WEIGHT_SAMPLE,
     Likelihood,
-    Prior,
 )
 from .method import Method
 
 _WORDS = {
     FACTORIZED: "independent Gaussian weights",
     WEIGHT_SAMPLE: "a weight vector drawn in each step",
-    LOG_PROB: "a density log q(w)",
-    ENTROPY: "a closed-form entropy",
     LOG_STD: "a mean and a log std for each weight",
     POINT: "one weight vector",
 }
@@ -33,7 +28,6 @@ _WORDS = {
 def check_parts(method: Method) -> None:
     """Raise CompositionError for parts that cannot work together in any network."""
     _check_estimator(method)
-    _check_divergence(method)
     _check_optimizer(method)
     if method.optimizer.handles_kl:
         _check_handles_kl(method)
@@ -47,23 +41,8 @@ def check_likelihood(likelihood: Likelihood, kind: str, part: Any) -> None:
         if not likelihood.supports(need):
             name = likelihood.name or type(likelihood).__name__
             raise CompositionError(
-                f"likelihood '{name}' has no `{need}`, which {kind} '{part.name}' needs; write it, or use another {kind}"
+                f"likelihood '{name}' has no `{need}`, which {kind} '{part.name}' needs; use another {kind}"
             )
-
-
-def check_prior(method: Method, prior: Prior) -> None:
-    """Refuse a closed-form divergence of a prior without one."""
-    needs = frozenset() if method.divergence is None else method.divergence.needs
-    if ENTROPY in needs and not prior.has_closed_form and POINT not in method.posterior.provides:
-        raise CompositionError(
-            f"divergence '{method.divergence.name}' has no closed form for prior {type(prior).__name__}; use divergence "
-            "'monte_carlo' or 'path_derivative' with estimator 'weight_sampling' or 'flipout'"
-        )
-    if method.prior_weight is not None and prior.gaussian is None:
-        raise CompositionError(
-            f"`prior_weight` = {method.prior_weight:g} needs a Gaussian prior such as 'normal' or 'kaiming', not "
-            f"{type(prior).__name__}"
-        )
 
 
 def _refuse(who: str, need: str, whose: str, remedy: str) -> CompositionError:
@@ -85,23 +64,6 @@ def _check_estimator(method: Method) -> None:
     if sharpness.geometry == "mean_over_std" and FACTORIZED not in posterior.provides:
         who = "sharpness with geometry 'mean_over_std'"
         raise _refuse(who, FACTORIZED, f"posterior '{posterior.name}'", "geometry 'identity'")
-
-
-def _check_divergence(method: Method) -> None:
-    divergence, estimator, posterior = method.divergence, method.estimator, method.posterior
-    if divergence is None:
-        return
-    who = f"divergence '{divergence.name}'"
-    if POINT in posterior.provides:
-        # A point has no density; its divergence is -log p(w) for any prior.
-        if LOG_PROB in divergence.needs:
-            raise _refuse(who, LOG_PROB, f"posterior '{posterior.name}'", "divergence 'analytic'")
-        return
-    if WEIGHT_SAMPLE in divergence.needs and WEIGHT_SAMPLE not in estimator.provides:
-        remedy = "divergence 'analytic', or estimator 'weight_sampling' or 'flipout'"
-        raise _refuse(who, WEIGHT_SAMPLE, f"estimator '{estimator.name}'", remedy)
-    for need in sorted(divergence.needs - posterior.provides - {WEIGHT_SAMPLE}):
-        raise _refuse(who, need, f"posterior '{posterior.name}'", "another divergence or posterior")
 
 
 def _check_optimizer(method: Method) -> None:
@@ -158,8 +120,8 @@ def _check_end(method: Method) -> None:
     cycles = getattr(averaging, "cycles", None)
     if cycles is not None and getattr(method.schedule, "cycles", cycles) != cycles:
         raise CompositionError(
-            f"averaging '{averaging.name}' keeps the ends of {cycles} cycles, but schedule '{method.schedule.name}' has "
-            f"{method.schedule.cycles}; use the same number for both"
+            f"averaging '{averaging.name}' keeps the ends of {cycles} cycles, but schedule '{method.schedule.name}' "
+            f"has {method.schedule.cycles}; use the same number for both"
         )
 
 
@@ -169,12 +131,12 @@ def _check_prediction(method: Method) -> None:
     averaging = method.averaging
     if averaging is not None and EMPIRICAL in averaging.provides:
         raise CompositionError(
-            f"`prediction` = '{method.prediction}' needs one mean network, but averaging '{averaging.name}' makes a set "
-            f"of networks; use '{SAMPLED}'"
+            f"`prediction` = '{method.prediction}' needs one mean network, but averaging '{averaging.name}' makes "
+            f"a set of networks; use '{SAMPLED}'"
         )
     points = POINT in method.posterior.provides and averaging is None and method.post_hoc is None
     if method.members > 1 and (points or method.prediction == LINEARIZED):
         raise CompositionError(
-            f"`prediction` = '{method.prediction}' needs one mean network, but `members` = {method.members} make a set of "
-            f"networks; use '{SAMPLED}'"
+            f"`prediction` = '{method.prediction}' needs one mean network, but `members` = {method.members} make "
+            f"a set of networks; use '{SAMPLED}'"
         )

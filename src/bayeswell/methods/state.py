@@ -3,44 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from ..core.errors import SettingError, nearest
-from ..core.protocols import Averager, AutoTuned, Likelihood, OptimizerPart, PostHocPart, Prior, Progress, Schedule
+from ..core.protocols import AutoTuned, Averager, Likelihood, OptimizerPart, PostHocPart, Prior, Progress
 from ..nn import BayesianModule
 from ..objectives import ELBO
-from ..optim import Alternating, Plateau, PlateauState, set_lrs
+from ..optim import LearningRates, Plateau, scale_gradients
 from .method import Method
 from .temperature import AutoTemperature
-
-_STD_GROUPS = ("stds", "noise")
 
 
 @dataclass
 class TrainState:
-    """The parts of one run. The training loop of one step is::
+    """The parts of one run. One step is::
 
-        state.before_step()                     # learning rates
+        state.before_step()  # learning rates
         terms = state.objective.step(state.model, batch)
         terms.total.backward()
-        state.after_backward()                  # gradient scale, alternating groups, clipping
+        state.after_backward()  # scale and clip gradients, hold the group that rests
         state.optimizer.step()
+        if state.averager is not None and state.may_sample(state.progress):
+            state.averager.after_step(state.model, state.progress)
         state.advance()
-        if state.averager is not None and state.may_sample(progress_of_the_step): ...
 
-    and ``after_epoch(metrics)`` follows the last step of an epoch. In the first epoch the loop also calls
+    ``after_epoch(metrics)`` follows the last ``advance`` of an epoch. In the first epoch the loop also calls
     ``auto_temperature.observe(targets)`` before each step.
 
     Args:
+        elbo: its ``temperature`` is that of the run.
         objective: the ELBO, or the ELBO wrapped by sharpness; both have ``step(model, batch) -> Terms``.
-        elbo: the ELBO itself; its ``temperature`` is that of the run.
-        likelihood: a copy that belongs to this run; learned noise is in it.
+        likelihood: a copy that belongs to this run, with its learned noise.
         part: the optimizer's settings.
         auto_tuned: the optimizer, if it finds its own step size.
         gradient_factor: gradients are multiplied by it before the step.
@@ -54,26 +50,25 @@ class TrainState:
     likelihood: Likelihood
     optimizer: torch.optim.Optimizer
     part: OptimizerPart
-    schedule: Schedule
+    learning_rates: LearningRates
     progress: Progress
     generator: torch.Generator
-    std_schedule: Schedule | None = None
-    plateaus: Mapping[str, Plateau] = field(default_factory=dict)
-    alternating: Alternating | None = None
     averager: Averager | None = None
     post_hoc: PostHocPart | None = None
     auto_temperature: AutoTemperature | None = None
     auto_tuned: AutoTuned | None = None
     gradient_factor: float = 1.0
-    plateau_states: dict[str, PlateauState] = field(default_factory=dict)
 
     @property
     def clip_norm(self) -> float | None:
         return self.method.clip_norm
 
     @property
+    def plateaus(self) -> Mapping[str, Plateau]:
+        return self.learning_rates.plateaus
+
+    @property
     def temperature(self) -> float:
-        """The present temperature of the target."""
         return float(self.elbo.temperature)
 
     @property
@@ -82,45 +77,29 @@ class TrainState:
         return self.progress.step // (self.progress.batches or 1)
 
     def scaled_prior(self) -> Prior:
-        """p' with T KL(q || p') = ... - prior_weight log p: the prior that post-hoc parts and optimizers work with."""
-        return scaled_prior(self.model.prior, self.temperature, self.elbo.prior_weight)
+        """The prior of the target at the present temperature, for post-hoc parts."""
+        return self.elbo.prior_for(self.model)
 
     def before_step(self) -> None:
         """Set the learning rates: each group's own, times its schedule, times its plateau."""
-        names = {group["name"] for group in self.optimizer.param_groups}
-        set_lrs(self.optimizer, {name: self._factor(name) for name in names})
-
-    def _factor(self, group: str) -> float:
-        own = self.std_schedule if group in _STD_GROUPS else None
-        plateau = self.plateau_states.get(group, PlateauState())
-        return (own or self.schedule).factor(self.progress) * plateau.factor
+        self.learning_rates.before_step(self.progress)
 
     def after_backward(self) -> None:
-        """Scale the gradients, drop those of the group that rests, and clip the rest to ``clip_norm``."""
-        resting = frozenset() if self.alternating is None else self.alternating.resting(self.epoch)
-        moved = []
-        for group in self.optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                if group["name"] in resting:
-                    parameter.grad = None  # A parameter without gradient keeps its moments and step count.
-                    continue
-                if self.gradient_factor != 1:
-                    parameter.grad.mul_(self.gradient_factor)
-                moved.append(parameter)
+        """Scale and clip the gradients; drop those of the group that rests."""
+        scale_gradients(self.optimizer, self.gradient_factor)
+        self.learning_rates.after_backward(self.epoch)
         if self.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(moved, self.clip_norm)
+            parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+            torch.nn.utils.clip_grad_norm_(parameters, self.clip_norm)
 
     def may_sample(self, progress: Progress) -> bool:
         """Whether the weights after the step at ``progress`` may be kept as a draw."""
-        source = self.part if self.auto_tuned is None else self.auto_tuned
-        return source.may_sample(progress)
+        return (self.auto_tuned or self.part).may_sample(progress)
 
     def advance(self) -> None:
         """Count the step that was taken."""
-        step, batches = self.progress.step + 1, self.progress.batches or 1
-        self.progress = dataclasses.replace(self.progress, step=step, batch=step % batches)
+        step = self.progress.step + 1
+        self.progress = dataclasses.replace(self.progress, step=step, batch=step % (self.progress.batches or 1))
 
     def after_epoch(self, metrics: Mapping[str, float]) -> None:
         """Update the temperature and the plateaus after the last step of an epoch.
@@ -131,17 +110,9 @@ class TrainState:
         """
         if self.auto_temperature is not None:
             self.auto_temperature.after_epoch(self.progress.fraction, metrics)
-        resting = frozenset() if self.alternating is None else self.alternating.resting(self.epoch - 1)
-        for name, plateau in self.plateaus.items():
-            if name in resting:
-                continue
-            if plateau.metric not in metrics:
-                raise SettingError(
-                    f"plateau: metric '{plateau.metric}' was not measured in this run; {nearest(plateau.metric, metrics)}"
-                )
-            value = metrics[plateau.metric]
-            value = -value if plateau.metric.endswith("accuracy") else value
-            self.plateau_states[name] = plateau.update(self.plateau_states.get(name, PlateauState()), value)
+        # A plateau waits for a lower value.
+        lower = {name: -value if name.endswith("accuracy") else value for name, value in metrics.items()}
+        self.learning_rates.after_epoch(lower, self.epoch - 1)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that training changes: nested dicts of tensors and plain data (``io.pack_state`` takes it)."""
@@ -149,8 +120,8 @@ class TrainState:
             "model": dict(self.model.state_dict()),
             "likelihood": dict(self.likelihood.state_dict()),
             "optimizer": self.optimizer.state_dict(),
+            "learning_rates": self.learning_rates.state_dict(),
             "averager": None if self.averager is None else self.averager.state_dict(),
-            "plateaus": {name: dataclasses.asdict(state) for name, state in self.plateau_states.items()},
             "auto_temperature": None if self.auto_temperature is None else self.auto_temperature.state_dict(),
             "progress": dataclasses.asdict(self.progress),
             "generator": self.generator.get_state(),
@@ -161,17 +132,10 @@ class TrainState:
         self.model.load_state_dict(state["model"])
         self.likelihood.load_state_dict(state["likelihood"])
         self.optimizer.load_state_dict(state["optimizer"])
+        self.learning_rates.load_state_dict(state["learning_rates"])
         if self.averager is not None:
             self.averager.load_state_dict(state["averager"])
-        self.plateau_states = {name: PlateauState(**saved) for name, saved in state["plateaus"].items()}
         if self.auto_temperature is not None:
             self.auto_temperature.load_state_dict(state["auto_temperature"])
         self.progress = Progress(**state["progress"])
-        self.generator.set_state(state["generator"])
-
-
-def scaled_prior(prior: Prior, temperature: float, prior_weight: float | None) -> Prior:
-    """Return ``prior`` with stds times sqrt(T / prior_weight); a prior that is not Gaussian stays as it is."""
-    if prior_weight is None or prior_weight == temperature or prior.gaussian is None:
-        return prior
-    return prior.scaled(math.sqrt(temperature / prior_weight))
+        self.generator.set_state(state["generator"].clone())

@@ -46,23 +46,27 @@ class TargetSpread:
             counts[: len(self.counts)] += self.counts
             self.counts = counts
 
-    def unexplained(self, metrics: Mapping[str, float]) -> float:
-        """The share of the uncertainty that a fit leaves, in [0, 1].
+    def unexplained(self, likelihood: Likelihood, metrics: Mapping[str, float]) -> float:
+        """Return the share of the uncertainty that a fit leaves, in [0, 1].
 
-        MSE / variance where the metrics have "rmse"; else NLL / entropy of the class frequencies.
+        MSE / variance where the metrics have "rmse"; else NLL / entropy, of class frequencies or of counts.
         """
         if not self.examples:
             return _UNKNOWN
         count, total, squares = self.moments
         mean = total / count
+        variance = squares / count - mean.square()
         if "rmse" in metrics:
-            return _ratio(metrics["rmse"] ** 2, float((squares / count - mean.square()).mean()))
+            return _ratio(metrics["rmse"] ** 2, float(variance.mean()))
         if bool(((mean >= 0) & (mean <= 1) & (squares == total)).all()):
             return _ratio(metrics["nll"], float(torch.special.entr(torch.stack([mean, 1 - mean])).sum()))
         if len(self.counts):
             frequencies = self.counts / self.counts.sum()
             per_example = float(self.counts.sum()) / self.examples
             return _ratio(metrics["nll"], per_example * float(torch.special.entr(frequencies).sum()))
+        if likelihood.is_discrete:
+            # Counts: the entropy of a Gaussian with their variance, widened by that of rounding.
+            return _ratio(metrics["nll"], float((2 * math.pi * math.e * (variance + 1 / 12)).log().sum() / 2))
         return _UNKNOWN
 
 
@@ -101,7 +105,7 @@ class AutoTemperature:
         """Set T by the epoch that ended at this share of training; ``metrics`` are means over it."""
         if not ADAPTS_FROM <= fraction <= self.until:
             return
-        temperature = SHARE * max(self.spread.unexplained(metrics), COLD_START)
+        temperature = SHARE * max(self.spread.unexplained(self.elbo.likelihood, metrics), COLD_START)
         ratio = temperature / self.temperature
         for group in self.optimizer.param_groups:
             if "temperature" in group:

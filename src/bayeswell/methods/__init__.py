@@ -1,0 +1,28 @@
+"""Methods: typed settings, the table of names, and the state of a training run that is built from them."""
+
+from __future__ import annotations
+
+from .budget import Plan, within_budget
+from .build import build
+from .checks import check_parts
+from .method import Method, find_optimizer, method_from_settings, method_settings
+from .state import TrainState
+from .table import METHODS, find_method, method_names, register_method
+from .temperature import AutoTemperature
+
+__all__ = [
+    "METHODS",
+    "AutoTemperature",
+    "Method",
+    "Plan",
+    "TrainState",
+    "build",
+    "check_parts",
+    "find_method",
+    "find_optimizer",
+    "method_from_settings",
+    "method_names",
+    "method_settings",
+    "register_method",
+    "within_budget",
+]
