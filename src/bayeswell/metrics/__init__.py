@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .calibration import CalibrationBins, adaptive_ece, calibration_bins, classwise_ece, ece, mce
+from .calibration import CalibrationBins, calibration_bins, ece
 from .chains import ChainReport, chain_report, ess, r_hat
 from .classification import accuracy, agreement, brier, expected_nll, nll, tfp_brier, total_variation
-from .detection import aupr, auroc, fpr_at_recall
+from .detection import aupr, auroc
 from .estimates import Estimate, estimate_mean, flat_record, from_influence
 from .regression import (
     calibration_error,
@@ -34,7 +34,6 @@ __all__ = [
     "RiskCoverage",
     "Score",
     "accuracy",
-    "adaptive_ece",
     "agreement",
     "aupr",
     "aurc",
@@ -45,7 +44,6 @@ __all__ = [
     "calibration_error",
     "chain_report",
     "classification_scores",
-    "classwise_ece",
     "ece",
     "entropy",
     "ess",
@@ -55,7 +53,6 @@ __all__ = [
     "find_score",
     "fit_temperature",
     "flat_record",
-    "fpr_at_recall",
     "from_influence",
     "gaussian_crps",
     "gaussian_nll",
@@ -64,7 +61,6 @@ __all__ = [
     "interval_width",
     "least_confidence",
     "mae",
-    "mce",
     "mean_over_seeds",
     "measure",
     "measure_examples",

@@ -25,8 +25,6 @@ from .estimates import Array, Estimate, from_influence
 
 Binning = Literal["width", "quantile"]
 
-_FEW = 10
-
 
 @dataclass(frozen=True, eq=False)
 class CalibrationBins:
@@ -68,57 +66,13 @@ def ece(probabilities: Array, labels: Array, *, bins: int = 15, binning: Binning
     return from_influence(float(gaps.abs().sum() / excess.numel()), gaps.sign()[index] * excess)
 
 
-def adaptive_ece(probabilities: Array, labels: Array, *, bins: int = 15) -> Estimate:
-    """``ece`` with bins of equally many examples."""
-    return ece(probabilities, labels, bins=bins, binning="quantile")
-
-
-def mce(probabilities: Array, labels: Array, *, bins: int = 15, binning: Binning = "width") -> Estimate:
-    """Maximum calibration error: max_b |accuracy_b - confidence_b| over the bins that hold examples.
-
-    One example in a bin of its own decides it: quantile bins are the safer choice. The standard error is that of the
-    worst bin's gap; unknown if fewer than ten examples fill that bin.
-    """
-    confidence, hits, index = _binned(probabilities, labels, bins, binning)
-    excess = hits - confidence
-    gaps = _sum_by_bin(index, excess, bins) / _sum_by_bin(index, torch.ones_like(hits), bins).clamp_min(1)
-    worst = int(gaps.abs().argmax())
-    inside = (index == worst).double()
-    # A ratio of two sums over examples: its influence is (x - ratio) * inside / share.
-    influence = inside * (excess - gaps[worst]) * (inside.numel() / inside.sum())
-    found = from_influence(float(gaps[worst].abs()), influence)
-    examples = int(inside.reshape(len(inside), -1).amax(1).sum())
-    return found if examples >= _FEW else Estimate(found.value)
-
-
-def classwise_ece(probabilities: Array, labels: Array, *, bins: int = 15, binning: Binning = "width") -> Estimate:
-    """Mean over classes k of sum_b (n_bk / n) |share of class k in bin b - mean p_k in it| (Kull et al. 2019).
-
-    It measures all probabilities, not the largest alone, and is small for many classes.
-    """
-    values, truth = _checked(probabilities, labels, bins, binning)
-    total, influence = 0.0, torch.zeros(truth.shape, dtype=torch.float64)
-    for label in range(values.shape[-1]):  # one class at a time bounds the memory
-        column = values[..., label].contiguous()
-        index = _bin_index(column, bins, binning)
-        excess = (truth == label).double() - column.double()
-        gaps = _sum_by_bin(index, excess, bins)
-        total += float(gaps.abs().sum()) / excess.numel()
-        influence += gaps.sign()[index] * excess
-    return from_influence(total / values.shape[-1], influence / values.shape[-1])
-
-
 def _binned(probabilities: Array, labels: Array, bins: int, binning: str) -> tuple[Tensor, Tensor, Tensor]:
     """Return confidence, hit and bin of each example, all (S, ...)."""
-    values, truth = _checked(probabilities, labels, bins, binning)
-    confidence, guess = values.max(-1)
-    return confidence.double(), (guess == truth).double(), _bin_index(confidence, bins, binning)
-
-
-def _checked(probabilities: Array, labels: Array, bins: int, binning: str) -> tuple[Tensor, Tensor]:
     check_integer("calibration", "bins", bins)
     check_choice("calibration", "binning", binning, ("width", "quantile"))
-    return labeled(probabilities, labels)
+    values, truth = labeled(probabilities, labels)
+    confidence, guess = values.max(-1)
+    return confidence.double(), (guess == truth).double(), _bin_index(confidence, bins, binning)
 
 
 def _bin_index(confidence: Tensor, bins: int, binning: str) -> Tensor:

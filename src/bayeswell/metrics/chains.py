@@ -19,10 +19,6 @@ from .estimates import Array, as_numbers, as_tensor
 
 R_HAT_LIMIT = 1.01
 """Vehtari et al.: above it the chains have not mixed, if there are enough draws."""
-ESS_PER_CHAIN = 50
-"""Vehtari et al.: effective draws for each split chain that are enough for any number of draws."""
-ESS_SHARE = 0.25
-"""With fewer draws: the share of them that must be effective."""
 FALSE_ALARMS = 0.01
 """Probability that the worst R-hat of independent draws exceeds its limit."""
 
@@ -44,8 +40,8 @@ class ChainReport:
 
     @property
     def ess_limit(self) -> float:
-        """100 effective draws a chain, or a quarter of the draws where that is less."""
-        return min(2 * self.chains * ESS_PER_CHAIN, ESS_SHARE * self.chains * self.draws)
+        """100 effective draws a chain (Vehtari et al.), or a quarter of the draws where that is less."""
+        return self.chains * min(100.0, self.draws / 4)
 
     @property
     def r_hat_limit(self) -> float:
@@ -56,8 +52,8 @@ class ChainReport:
         quantile 1 - 0.01 / 2Q in less than one case of a hundred (Bonferroni).
         """
         halves, count = 2 * self.chains, self.draws // 2
-        share = min(1.0, self.median_ess / (self.chains * self.draws)) if self.median_ess >= self.ess_limit else 1.0
-        effective = max(2.0, count * share)
+        share = self.median_ess / (self.chains * self.draws)
+        effective = max(2.0, count * (min(1.0, share) if self.median_ess >= self.ess_limit else 1.0))
         tests = 2 * max(1, self.quantities - self.constant)
         ratio = _f_quantile(FALSE_ALARMS / tests, halves - 1, halves * (effective - 1))
         return max(R_HAT_LIMIT, math.sqrt((count - 1) / count + ratio / effective))
@@ -120,15 +116,14 @@ def _normal_scores(split: Tensor) -> Tensor:
 
 def _plain_r_hat(split: Tensor) -> Tensor:
     within, between = _variances(split)
-    count = split.shape[-1]
-    ratio: Tensor = (count - 1) / count + between / within
+    ratio: Tensor = 1 - 1 / split.shape[-1] + between / within
     return ratio.sqrt()
 
 
 def _rank_r_hat(split: Tensor) -> Tensor:
     ordered = split.flatten(1).sort(-1).values
-    count = ordered.shape[-1]
-    median = 0.5 * (ordered[:, (count - 1) // 2] + ordered[:, count // 2])
+    middle = ordered.shape[-1] // 2  # split chains have an even number of draws together
+    median = ordered[:, middle - 1 : middle + 1].mean(-1)
     folded = (split - median[:, None, None]).abs()
     location, spread = (_plain_r_hat(_normal_scores(values)) for values in (split, folded))
     # The folded draws may be constant (two values, equally often) where the draws are not.

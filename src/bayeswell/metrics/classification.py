@@ -29,8 +29,8 @@ def as_probabilities(values: Array) -> Tensor:
     sums = found.sum(-1)
     if not bool((found >= 0).all() & ((sums - 1).abs() <= _TOLERANCE).all()):
         raise DataError(
-            f"probabilities must be at least 0 and sum to 1 over the last axis, got a minimum "
-            f"of {float(found.min()):g} and sums of {float(sums.min()):g} to {float(sums.max()):g} (logits need a softmax first)"
+            "probabilities must be at least 0 and sum to 1 over the last axis (logits need a softmax first), got a "
+            f"minimum of {float(found.min()):g} and sums of {float(sums.min()):g} to {float(sums.max()):g}"
         )
     return found
 

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.errors import DataError, check_number
+from ..core.errors import DataError
 from .estimates import Array, Estimate, as_numbers
-
-_RESAMPLES = 2000
 
 
 def auroc(inside: Array, outside: Array) -> Estimate:
@@ -47,26 +44,6 @@ def aupr(inside: Array, outside: Array) -> Estimate:
     through_a = by_a[torch.searchsorted(ordered, ordered, right=True)]
     through_b = by_b[torch.searchsorted(ordered, here, right=True)] * (n / m)
     return Estimate(float(precision.mean()), _two_sample_se(through_b, precision + through_a))
-
-
-def fpr_at_recall(inside: Array, outside: Array, *, recall: float = 0.95) -> Estimate:
-    """Share of OOD inputs that pass as ordinary at the threshold that lets ``recall`` of the ordinary ones pass.
-
-    With 0.95 it is the "FPR95" of Liang et al. 2018. Inputs at the threshold pass. The standard error is by the
-    bootstrap: the k-th smallest of n resampled scores is the ceil(n U)-th smallest, U ~ Beta(k, n - k + 1); for the
-    outside scores the binomial variance is exact.
-    """
-    check_number("fpr_at_recall", "recall", recall, 0, 1, above=True)
-    here, there = (scores.sort().values for scores in _scores(inside, outside))
-    n, m = len(here), len(there)
-    place = math.ceil(round(recall * n, 9))  # .95 * n may come out slightly above an integer
-    passing = torch.searchsorted(there, here, right=True).double() / m
-    value = float(passing[place - 1])
-    if n < 2 or m < 2:
-        return Estimate(value)
-    uniform = torch.from_numpy(np.random.default_rng(0).beta(place, n - place + 1, _RESAMPLES))
-    drawn = passing[(uniform * n).ceil().long().clamp(1, n) - 1]
-    return Estimate(value, math.sqrt(float((drawn * (1 - drawn)).mean() / m + drawn.var(correction=0))))
 
 
 def _scores(inside: Array, outside: Array) -> tuple[Tensor, Tensor]:

@@ -99,7 +99,7 @@ def interval_coverage(pit: Array, below: Array | None = None, *, level: float) -
     """
     check_number("interval_coverage", "level", level, 0, 1, above=True)
     side = (1 - level) / 2
-    return estimate_mean(((_as_pit(pit) >= side) & (_as_pit(pit if below is None else below) <= 1 - side)).double())
+    return estimate_mean(((_as_pit(pit) >= side) & (_as_pit(pit if below is None else below) < 1 - side)).double())
 
 
 @MeanScore

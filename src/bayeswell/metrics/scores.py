@@ -20,9 +20,9 @@ from functools import partial
 from torch import Tensor
 
 from ..core.errors import SettingError, nearest
-from .calibration import adaptive_ece, classwise_ece, ece, mce
+from .calibration import ece
 from .classification import accuracy, brier, nll, tfp_brier
-from .detection import aupr, auroc, fpr_at_recall
+from .detection import aupr, auroc
 from .estimates import Array, Estimate, MeanScore, as_numbers
 from .regression import calibration_error, interval_coverage, interval_width, mae, r2, rmse
 from .selective import aurc
@@ -79,15 +79,12 @@ def _detect(score: Callable[..., Estimate], uncertainty: MeanScore[Array], insid
 
 
 def _detection_scores(name: str, label: str, uncertainty: MeanScore[Array], array: str) -> list[Score]:
-    rows = (
-        ("auroc", "AUROC", "higher", auroc),
-        ("aupr", "AUPR", "higher", aupr),
-        ("fpr95", "FPR95", "lower", fpr_at_recall),
-    )
+    needs = (array, f"ood_{array}")
     return [
-        Score(f"ood_{key}_{name}", f"OOD {heading}{label}", direction, "", _SHARE, (array, f"ood_{array}"), function)
-        for key, heading, direction, score in rows
-        for function in [partial(_detect, score, uncertainty)]
+        Score(
+            f"ood_{key}_{name}", heading + label, "higher", "", _SHARE, needs, partial(_detect, function, uncertainty)
+        )
+        for key, heading, function in (("auroc", "OOD AUROC", auroc), ("aupr", "OOD AUPR", aupr))
     ]
 
 
@@ -107,9 +104,7 @@ _TABLE = (
     Score("crps", "CRPS", "lower", "y", needs=("crps",), function=_mean_of),
     Score("ece", "ECE", "lower", "", _SHARE, _CLASSES, ece),
     Score("ece_20", "ECE, 20 bins", "lower", "", _SHARE, _CLASSES, partial(ece, bins=20)),
-    Score("ece_quantile", "ECE, adaptive", "lower", "", _SHARE, _CLASSES, adaptive_ece),
-    Score("ece_classwise", "ECE, classwise", "lower", "", _SHARE, _CLASSES, classwise_ece),
-    Score("mce", "MCE", "lower", "", _SHARE, _CLASSES, mce),
+    Score("ece_quantile", "ECE, adaptive", "lower", "", _SHARE, _CLASSES, partial(ece, binning="quantile")),
     Score("brier", "Brier", "lower", "", (0.0, 2.0), _CLASSES, brier),
     Score("tfp_brier", "Brier - 1", "lower", "", (-1.0, 1.0), _CLASSES, tfp_brier),
     Score("aurc", "AURC", "lower", "", _SHARE, _CLASSES, _aurc),
