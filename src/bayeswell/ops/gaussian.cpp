@@ -17,72 +17,68 @@ struct Gaussians {
     const float* center;
 };
 
-// One block of weights: s, h and m - z, in memory that stays in the nearest cache.
+// One block of weights: h and m - z, where they lie or in memory that stays in the nearest cache.
 struct Block {
-    float std[BLOCK], inverse_variance[BLOCK], offset[BLOCK];
-    int64_t site = 0;
+    const float *inverse_variance, *offset;
 
     void load(const Gaussians& g, int64_t at, int64_t count) {
-        const float *mean = g.mean + at, *spread = g.spread + at;
-        if (g.log_std)
-            for (int64_t i = 0; i < count; ++i) std[i] = exp_of(spread[i]);
-        else
-            std::memcpy(std, spread, count * sizeof(float));
-        if (g.center)
-            for (int64_t i = 0; i < count; ++i) offset[i] = mean[i] - g.center[at + i];
-        else
-            std::memcpy(offset, mean, count * sizeof(float));
-        load_inverse_variances(g, at, count);
+        inverse_variance = g.inverse_variances + at;
+        offset = g.mean + at;
+        if (g.center) {
+            offset = offsets;
+            for (int64_t i = 0; i < count; ++i) offsets[i] = g.mean[at + i] - g.center[at + i];
+        }
+        if (g.sites) {
+            inverse_variance = values;
+            fill(g, at, count);
+        }
     }
 
-    void load_inverse_variances(const Gaussians& g, int64_t at, int64_t count) {
-        if (!g.sites) {
-            std::memcpy(inverse_variance, g.inverse_variances + at, count * sizeof(float));
-            return;
-        }
+  private:
+    alignas(64) float offsets[BLOCK], values[BLOCK];
+    int64_t site = 0, filled = -1;  // `filled`: the site of all values, if there is one
+
+    void fill(const Gaussians& g, int64_t at, int64_t count) {
         for (int64_t i = 0; i < count;) {
             while (site + 1 < g.sites && g.ends[site] <= at + i) ++site;
-            const int64_t end = site + 1 < g.sites ? g.ends[site] - at : count, stop = end < count ? end : count;
-            const float value = g.inverse_variances[site];
-            for (; i < stop; ++i) inverse_variance[i] = value;
+            const int64_t left = site + 1 < g.sites ? g.ends[site] - at : BLOCK, stop = left < count ? left : count;
+            if (left >= BLOCK && i == 0) {
+                if (filled == site) return;
+                filled = site;
+            } else {
+                filled = -1;
+            }
+            for (const float value = g.inverse_variances[site]; i < (filled < 0 ? stop : BLOCK); ++i) values[i] = value;
         }
     }
 };
 
-// sum h ((m - z)^2 + s^2) / 2 - log s
-static float block_kl(const Block& b, const float* spread, int log_std, int64_t count) {
+// Return sum h ((m - z)^2 + s^2) / 2 - log s; write s.
+template <bool log_std>
+static float block_kl(const Block& block, const float* spread, float* stds, int64_t count) {
+    const float *h = block.inverse_variance, *offset = block.offset;
     float total = 0;
 #pragma omp simd reduction(+ : total)
-    for (int64_t i = 0; i < count; ++i)
-        total += 0.5f * b.inverse_variance[i] * (b.offset[i] * b.offset[i] + b.std[i] * b.std[i]);
-    if (log_std) {
-#pragma omp simd reduction(+ : total)
-        for (int64_t i = 0; i < count; ++i) total -= spread[i];
-    } else {
-#pragma omp simd reduction(+ : total)
-        for (int64_t i = 0; i < count; ++i) total -= log_of(spread[i] < TINY ? TINY : spread[i]);
+    for (int64_t i = 0; i < count; ++i) {
+        const float s = log_std ? exp_of(spread[i]) : spread[i];
+        stds[i] = s;
+        total += 0.5f * h[i] * (offset[i] * offset[i] + s * s) - (log_std ? spread[i] : log_of(s < TINY ? TINY : s));
     }
     return total;
 }
 
-// d/dm = g + c h (m - z), d/ds = g eps + c (h s - 1/s), d/dlog s = s d/ds, for gradients g of draws and c of the KL.
-static void block_gradients(const Block& b, int log_std, const float* noise, const float* of_weights, int64_t draws,
-                            int64_t stride, float of_kl, float* of_mean, float* of_spread, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) {
-        const float flow = of_kl * b.inverse_variance[i];
-        of_mean[i] = flow * b.offset[i];
-        of_spread[i] = flow * b.std[i];
-    }
-    for (int64_t draw = 0; draw < draws; ++draw, noise += stride, of_weights += stride)
+// d/dm = g + c h (m - z), d/ds = g eps + c (h s - 1/s), d/dlog s = s d/ds, for the sums over draws of gradients g and of
+// g eps, and the gradient c of the KL.
+template <bool log_std>
+static void block_gradients(const Block& block, const float* spread, const float* sums, const float* noise_sums,
+                            float of_kl, float* of_mean, float* of_spread, int64_t count) {
+    const float *h = block.inverse_variance, *offset = block.offset;
 #pragma omp simd
-        for (int64_t i = 0; i < count; ++i) {
-            of_mean[i] += of_weights[i];
-            of_spread[i] += of_weights[i] * noise[i];
-        }
-    if (log_std)
-        for (int64_t i = 0; i < count; ++i) of_spread[i] = of_spread[i] * b.std[i] - of_kl;
-    else
-        for (int64_t i = 0; i < count; ++i) of_spread[i] -= b.std[i] < TINY ? 0.0f : of_kl / b.std[i];
+    for (int64_t i = 0; i < count; ++i) {
+        const float s = log_std ? exp_of(spread[i]) : spread[i], flow = of_kl * h[i], of_std = noise_sums[i] + flow * s;
+        of_mean[i] = sums[i] + flow * offset[i];
+        of_spread[i] = log_std ? of_std * s - of_kl : of_std - (s < TINY ? 0.0f : of_kl / s);
+    }
 }
 
 extern "C" {
@@ -114,16 +110,17 @@ double bayeswell_draw_and_kl(const float* mean, const float* spread, int log_std
     std::vector<double> parts((n + CHUNK - 1) / CHUNK, 0.0);
     in_chunks(n, threads, [&](int64_t chunk, int64_t first, int64_t last) {
         Block block;
+        alignas(64) float stds[BLOCK];
         double total = 0;
         for (int64_t at = first; at < last; at += BLOCK) {
             const int64_t count = at + BLOCK < last ? BLOCK : last - at;
             block.load(g, at, count);
-            total += block_kl(block, spread + at, log_std, count);
+            total += (log_std ? block_kl<true> : block_kl<false>)(block, spread + at, stds, count);
             for (int64_t draw = 0; draw < draws; ++draw) {
                 const float* fresh = noise + draw * n + at;
                 float* out = weights + draw * n + at;
 #pragma omp simd
-                for (int64_t i = 0; i < count; ++i) out[i] = mean[at + i] + block.std[i] * fresh[i];
+                for (int64_t i = 0; i < count; ++i) out[i] = mean[at + i] + stds[i] * fresh[i];
             }
         }
         parts[chunk] = total;
@@ -140,11 +137,21 @@ void bayeswell_gradients(const float* mean, const float* spread, int log_std, co
     const Gaussians g{mean, spread, log_std, inverse_variances, ends, sites, center};
     in_chunks(n, threads, [&](int64_t, int64_t first, int64_t last) {
         Block block;
+        alignas(64) float sums[BLOCK], noise_sums[BLOCK];
         for (int64_t at = first; at < last; at += BLOCK) {
             const int64_t count = at + BLOCK < last ? BLOCK : last - at;
             block.load(g, at, count);
-            block_gradients(block, log_std, noise + at, of_weights + at, draws, n, of_kl, of_mean + at,
-                            of_spread + at, count);
+            for (int64_t i = 0; i < BLOCK; ++i) sums[i] = noise_sums[i] = 0;
+            for (int64_t draw = 0; draw < draws; ++draw) {
+                const float *flow = of_weights + draw * n + at, *fresh = noise + draw * n + at;
+#pragma omp simd
+                for (int64_t i = 0; i < count; ++i) {
+                    sums[i] += flow[i];
+                    noise_sums[i] += flow[i] * fresh[i];
+                }
+            }
+            (log_std ? block_gradients<true> : block_gradients<false>)(
+                block, spread + at, sums, noise_sums, of_kl, of_mean + at, of_spread + at, count);
         }
     });
 }

@@ -20,15 +20,15 @@ MIN_VARIANCE = 1e-30
 
 
 class LowRankPosterior(Posterior):
-    """Trainable state: ``mean``, ``log_std`` of the diagonal part, and ``directions`` (P, rank).
+    """Trainable state: ``mean``, ``log_std`` of the diagonal part, and ``directions`` (rank, P).
 
-    The factor is F = std * L, row by row, with L = directions / sqrt(P). Directions of entries near 1 make columns of L
-    of norm near 1, so one learning rate fits them and ``log_std`` at any scale and number of weights.
+    The factor is F = std * L, row by row, with L = directions' / sqrt(P). Directions of entries near 1 make columns of
+    L of norm near 1, so one learning rate fits them and ``log_std`` at any scale and number of weights.
     """
 
     def __init__(self, part: PosteriorPart, layout: Layout, mean: Tensor, std: Tensor, directions: Tensor) -> None:
         super().__init__()
-        self.part, self.layout, self.rank = part, layout, directions.shape[1]
+        self.part, self.layout, self.rank = part, layout, len(directions)
         self.noise_size = layout.size + self.rank
         self.mean = nn.Parameter(mean.detach().clone())
         self.log_std = nn.Parameter(std.log())
@@ -36,11 +36,11 @@ class LowRankPosterior(Posterior):
 
     def factor(self) -> Tensor:
         """(P, rank): F."""
-        return self.log_std.exp()[:, None] * self.directions / math.sqrt(self.layout.size)
+        return (self.log_std.exp() * self.directions / math.sqrt(self.layout.size)).T
 
     def std(self) -> Tensor:
         """std * sqrt(1 + row sums of L^2)."""
-        row_sums = self.directions.square().sum(-1) / self.layout.size
+        row_sums = self.directions.square().sum(0) / self.layout.size
         return self.log_std.exp() * (1 + row_sums).sqrt()
 
     def covariance(self) -> Covariance:
@@ -50,12 +50,12 @@ class LowRankPosterior(Posterior):
     def rsample(self, noise: Tensor) -> Tensor:
         """w = mean + std * (noise_1 + L noise_2)."""
         diagonal, columns = noise.split([self.layout.size, self.rank], dim=-1)
-        joint = torch.addmm(diagonal, columns / math.sqrt(self.layout.size), self.directions.T)
+        joint = torch.addmm(diagonal, columns / math.sqrt(self.layout.size), self.directions)
         return torch.addcmul(self.mean, self.log_std.exp(), joint)
 
     def _cholesky(self) -> Tensor:
         """(rank, rank): the root of I + L'L = I + F' D^-1 F; NaN if that is not finite."""
-        gram = self.directions.T @ self.directions / self.layout.size
+        gram = self.directions @ self.directions.T / self.layout.size
         root, info = torch.linalg.cholesky_ex(gram + torch.eye(self.rank, dtype=gram.dtype, device=gram.device))
         return torch.where(info == 0, root, math.nan)
 
@@ -63,7 +63,7 @@ class LowRankPosterior(Posterior):
         """log q(w), by the Woodbury identity in z = (w - mean) / std."""
         z = (weights - self.mean) * (-self.log_std).exp()
         root = self._cholesky()
-        projected = (z @ self.directions).T / math.sqrt(self.layout.size)
+        projected = self.directions @ z.T / math.sqrt(self.layout.size)
         squares = z.square().sum(-1) - torch.linalg.solve_triangular(root, projected, upper=False).square().sum(0)
         log_volume = self.log_std.sum() + root.diagonal().log().sum()
         return -0.5 * squares - log_volume - 0.5 * self.layout.size * math.log(2 * math.pi)
@@ -82,8 +82,8 @@ class LowRankPosterior(Posterior):
         std = variances.sqrt().to(self.log_std)
         std = std.clamp_min(torch.finfo(std.dtype).tiny)
         self.log_std.copy_(std.log())
-        scaled = factor.to(std) / std[:, None] * math.sqrt(self.layout.size)
-        self.directions.copy_(nn.functional.pad(scaled, (0, missing)))
+        scaled = factor.T.to(std) / std * math.sqrt(self.layout.size)
+        self.directions.copy_(nn.functional.pad(scaled, (0, 0, 0, missing)))
 
 
 def gaussian_posterior(
@@ -96,7 +96,7 @@ def gaussian_posterior(
     if factor.shape[1] > layout.size:
         # F F' = R' R with F' = Q R has fewer columns.
         factor = torch.linalg.qr(factor.T, mode="r").R.T
-    directions = mean.new_zeros(layout.size, factor.shape[1])
+    directions = mean.new_zeros(factor.shape[1], layout.size)
     posterior = LowRankPosterior(LowRank(rank=factor.shape[1]), layout, mean, std, directions)
     posterior.set_covariance(std.square(), factor)
     return posterior
@@ -128,6 +128,6 @@ class LowRank:
     def build(self, layout: Layout, prior: Prior, mean: Tensor, generator: torch.Generator | None) -> Posterior:
         if self.rank > layout.size:
             raise SettingError(f"low_rank: rank = {self.rank} exceeds the number of Bayesian weights ({layout.size})")
-        shape = (layout.size, self.rank)
+        shape = (self.rank, layout.size)
         directions = torch.randn(shape, generator=generator, dtype=mean.dtype, device=mean.device)
         return LowRankPosterior(self, layout, mean, initial_stds(self.initial_std, prior), directions)
