@@ -5,7 +5,7 @@ from __future__ import annotations
 from .budget import Plan, within_budget
 from .build import build
 from .checks import check_parts
-from .method import Method, find_optimizer, method_from_settings, method_settings
+from .method import Method, find_optimizer, method_from_settings, method_settings, with_tuples
 from .state import TrainState
 from .table import METHODS, find_method, method_names, register_method
 from .temperature import AutoTemperature
@@ -24,5 +24,6 @@ __all__ = [
     "method_names",
     "method_settings",
     "register_method",
+    "with_tuples",
     "within_budget",
 ]

@@ -246,7 +246,7 @@ def method_settings(method: Method) -> dict[str, Any]:
 
 def method_from_settings(settings: Mapping[str, Any]) -> Method:
     """Return the method of ``method_settings``, also after a trip through JSON."""
-    return Method(**{key: _tuples(value) for key, value in settings.items()})
+    return Method(**{key: with_tuples(value) for key, value in settings.items()})
 
 
 def _jsonable(value: Any) -> Any:
@@ -263,7 +263,8 @@ def _jsonable(value: Any) -> Any:
     return {key: _jsonable(item) for key, item in describe(value).items()}
 
 
-def _tuples(value: Any) -> Any:
+def with_tuples(value: Any) -> Any:
+    """Return settings from JSON, which has no tuples, with tuples in place of lists."""
     if isinstance(value, Mapping):
-        return {key: _tuples(item) for key, item in value.items()}
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+        return {key: with_tuples(item) for key, item in value.items()}
+    return tuple(with_tuples(item) for item in value) if isinstance(value, list) else value
