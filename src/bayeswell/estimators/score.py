@@ -52,7 +52,7 @@ class ScoreSampling(Estimator):
 
     def nll(self, model: BayesianModel, weights: Tensor, batch: BatchContext) -> tuple[Tensor, Any]:
         fixed = weights.detach()
-        losses = []
+        losses, outputs = [], fixed
         for drawn in fixed.unbind(0):
             outputs = model.call(model.layout.unflatten(drawn), batch.inputs)
             losses.append(batch.mean_nll(outputs))

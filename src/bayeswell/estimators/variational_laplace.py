@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -120,13 +120,14 @@ class VariationalLaplace(Estimator):
 
 def _twice_differentiable_call(model: BayesianModel, mean: Tensor, batch: BatchContext) -> Tensor:
     """Return the outputs at the mean; convolutions and attention have second derivatives."""
-    shapes = {name: shape_of(layer.module) for name, layer in model.linear_layers.items() if layer.spatial_dims}
-    convolutions = [model.linear_layers[name] for name, shape in shapes.items() if shape is not None]
+    found = {name: shape_of(layer.module) for name, layer in model.linear_layers.items() if layer.spatial_dims}
+    shapes = {name: shape for name, shape in found.items() if shape is not None}
+    convolutions = [model.linear_layers[name] for name in shapes]
 
     def forward(layer: LinearLayer, x: Tensor) -> Tensor:
         module: Any = layer.module
         if x.dim() != layer.spatial_dims + 2:
-            return layer.op(x, module.weight, module.bias)
+            return cast(Tensor, layer.op(x, module.weight, module.bias))
         return convolve(x, module.weight, module.bias, shapes[layer.name])
 
     with replaced_forwards(model, convolutions, forward), plain_attention():

@@ -48,7 +48,8 @@ def curvature_columns(
     if draws is not None:
         root = likelihood.for_sampled_targets(targets)
         columns = [root.curvature_root(outputs, generator) for _ in range(draws)]
-        return (torch.stack(columns).detach() / draws**0.5).to(outputs.dtype)
+        sampled: Tensor = torch.stack(columns).detach() / draws**0.5
+        return sampled.to(outputs.dtype)
     if diagonal:
         roots = likelihood.curvature_diagonal(outputs).detach().reshape(len(outputs), -1).sqrt()
         return torch.diag_embed(roots).movedim(-1, 0).reshape(-1, *outputs.shape)

@@ -102,7 +102,7 @@ class Laplace:
         """Return the curvature of all data, from which the posterior and evidence of any prior precision follow."""
         self.check(model)
         structure, examples, nll = self._structure(model), 0, 0.0
-        with evaluation_mode(model):
+        with model.lock, evaluation_mode(model.net):
             for inputs, targets in batches:
 
                 def columns(outputs: Tensor, targets: Tensor = targets) -> Tensor:
