@@ -1,5 +1,7 @@
 """Optimizers, their parameter groups, and schedules of learning rates."""
 
+from __future__ import annotations
+
 from ..core.protocols import OptimizerPart
 from ..core.registry import Registry
 from .adabound import AdaBound, AdaBoundOptimizer, AMSBound, lr_bounds
@@ -14,7 +16,6 @@ from .groups import (
     gradient_factor,
     hold_inactive,
     parameter_groups,
-    scale_gradients,
     set_lrs,
 )
 from .ivon import IVON, IVONOptimizer
@@ -87,7 +88,6 @@ __all__ = [
     "momentum_root",
     "parameter_groups",
     "planned_lr",
-    "scale_gradients",
     "set_lrs",
     "std_convergence_warning",
 ]

@@ -107,13 +107,6 @@ def gradient_factor(scale: float | str | None, batches: int) -> float:
     return check_number("method", "gradient_scale", scale, 0, above=True)
 
 
-def scale_gradients(optimizer: Optimizer, factor: float) -> None:
-    """Multiply all gradients by a factor."""
-    gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    if factor != 1 and gradients:
-        torch._foreach_mul_(gradients, factor)
-
-
 @dataclass(frozen=True)
 class Alternating:
     """Train means for some epochs with the stds held, then stds with the means held, and so on."""

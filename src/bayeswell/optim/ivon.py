@@ -47,18 +47,16 @@ class IVONOptimizer(Optimizer):
     The fixed point is the optimum of mean NLL + T KL / N. On a quadratic loss that is the exact mean and
     std_i = 1 / sqrt(precision_ii). The state is ``precision`` = h + decay, which a step multiplies by
     1 + x + x^2/2 >= 1/2 with x = (1 - b2) (h^ - h) / (h + decay): the published update without cancellation.
-    A changed group["temperature"] keeps ``decay``, that is the weight of the prior on the means.
+    A changed group["ess"] (a temperature that is adapted) keeps ``decay``, that is the weight of the prior on the means.
     """
 
     def __init__(
         self, groups: Sequence[dict[str, Any]], prior: Prior, dataset_size: int, temperature: float, part: IVON
     ) -> None:
         settings = {name: getattr(part, name) for name in ("lr", "beta1", "beta2", "clip", "adam_lr")}
-        super().__init__(
-            [dict(group) for group in groups], {**settings, "dataset_size": dataset_size, "temperature": temperature}
-        )
-        mean, log_std = self._mean_and_log_std()
         ess = dataset_size / temperature
+        super().__init__([dict(group) for group in groups], {**settings, "ess": ess})
+        mean, log_std = self._mean_and_log_std()
         with torch.no_grad():
             decay = prior.std().to(mean).square().reciprocal_().div_(ess)
             if part.hess_init is not None:
@@ -100,7 +98,7 @@ class IVONOptimizer(Optimizer):
         return loss
 
     def _update(self, group: dict[str, Any], mean: Tensor, log_std: Tensor, grad: Tensor, log_std_grad: Tensor) -> None:
-        state, ess = self.state[mean], group["dataset_size"] / group["temperature"]
+        state, ess = self.state[mean], group["ess"]
         state["step"] += 1
         precision, momentum, decay, square = (state[key] for key in ("precision", "momentum", "decay", "square"))
         # (h^ - h) / (h + decay), where h^ = d NLL / d log_std * ess (h + decay): std^2 needs no exponential.

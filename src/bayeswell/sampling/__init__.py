@@ -1,5 +1,7 @@
 """Optimizers whose steps draw from the posterior."""
 
+from __future__ import annotations
+
 from ..core.protocols import OptimizerPart
 from ..core.registry import Registry
 from .adaptation import AutoTunedSampler

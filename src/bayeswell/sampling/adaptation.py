@@ -169,7 +169,7 @@ class AutoTunedSampler(Sampler):
         if plan.measures(step):
             # The probes leave gradients of displaced weights in every parameter; the step takes those of the batch.
             every = [parameter for group in self.param_groups for parameter in group["params"]]
-            kept = [parameter.grad for parameter in every]
+            kept = [None if parameter.grad is None else parameter.grad.clone() for parameter in every]
             if step == plan.first_draw(step):
                 self._begin_chain(gradient)
             self._measure_curvature(gradient)

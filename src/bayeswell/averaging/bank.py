@@ -1,0 +1,220 @@
+"""Banks of networks: thinned draws of a sampler, and the networks at the ends of learning-rate cycles."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import uuid
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..core.errors import BayeswellWarning, CompositionError, SettingError, check_integer, check_number
+from ..core.protocols import EMPIRICAL, POINT, Averager, BayesianModel, Posterior, Progress
+from ..nn import trained_params
+from ..posteriors import Empirical
+from .snapshots import check_finite
+
+
+class DrawStore:
+    """Rows of a (planned, P) matrix in memory, or in a file of ``folder`` that is mapped into memory.
+
+    A saved state holds the rows, or the name of the file and the number of its rows.
+    """
+
+    def __init__(self, planned: int, like: Tensor, folder: str | None, memory_limit: float) -> None:
+        self.planned, self.like, self.count, self.folder = planned, like, 0, folder
+        self.scratch = None
+        if folder is None and planned * like.numel() * like.element_size() > memory_limit:
+            self.scratch = tempfile.TemporaryDirectory(prefix="bayeswell-bank-")
+        self._open(f"draws-{uuid.uuid4().hex[:12]}.bin")
+
+    def _open(self, name: str) -> None:
+        self.name, size = name, self.planned * self.like.numel()
+        place = self.scratch.name if self.scratch else self.folder
+        if place is None:
+            self.rows = torch.empty(self.planned, self.like.numel(), dtype=self.like.dtype)
+            return
+        Path(place).mkdir(parents=True, exist_ok=True)
+        mapped = torch.from_file(str(Path(place) / name), shared=True, size=size, dtype=self.like.dtype)
+        self.rows = mapped.view(self.planned, -1)
+
+    def append(self, row: Tensor) -> None:
+        self.rows[self.count].copy_(row)
+        self.count += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        rows = self.rows[: self.count].clone() if self.folder is None else self.name
+        return {"count": self.count, "rows": rows}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.count = int(state["count"])
+        if self.count > self.planned:
+            raise SettingError(f"bank: the saved state has {self.count} draws, this run keeps at most {self.planned}")
+        if isinstance(state["rows"], str):
+            self._open(Path(state["rows"]).name)
+        else:
+            self.rows[: self.count] = state["rows"]
+
+
+class BankAverager:
+    """Keeps the network after each step that ``is_due`` names by the number of steps observed after burn-in."""
+
+    def __init__(
+        self,
+        owner: str,
+        model: BayesianModel,
+        total_steps: int,
+        burn_in: int,
+        is_due: Callable[[int, int], bool],
+        store: DrawStore,
+    ) -> None:
+        if POINT not in model.posterior.provides:
+            raise CompositionError(
+                f"averaging '{owner}' keeps weight vectors, but posterior '{model.posterior.part.name}' is a "
+                "distribution over them; use posterior 'delta'"
+            )
+        self.owner, self.total_steps, self.burn_in, self.is_due, self.store = owner, total_steps, burn_in, is_due, store
+        self.observed = 0
+        self.extras: list[dict[str, Tensor]] = []
+
+    @torch.no_grad()
+    def after_step(self, model: BayesianModel, progress: Progress) -> None:
+        if progress.step < self.burn_in:
+            return
+        self.observed += 1
+        if not self.is_due(progress.step, self.observed):
+            return
+        if self.store.count == self.store.planned:
+            warnings.warn(
+                f"{self.owner}: {self.store.planned} draws are kept, later ones are not", BayeswellWarning, stacklevel=2
+            )
+            return
+        weights = model.posterior.mean.detach()
+        check_finite(self.owner, weights)
+        self.store.append(weights)
+        self.extras.append({name: tensor.detach().clone() for name, tensor in _extras(model).items()})
+
+    def finalize(self, model: BayesianModel) -> Posterior:
+        """Return the draws with equal weight."""
+        if not self.store.count:
+            raise SettingError(f"{self.owner}: no draw was kept of {self.observed} steps after burn-in; train longer")
+        names = self.extras[0]
+        stacked = {name: torch.stack([extra[name] for extra in self.extras]) for name in names}
+        device = model.posterior.mean.device
+        return Empirical(model.layout, self.store.rows[: self.store.count], stacked).to(device)
+
+    def other_params(self) -> Mapping[str, Tensor]:
+        """Empty: each draw keeps the other parameters as they were."""
+        return {}
+
+    def check_schedule(self, may_sample: Callable[[int], bool]) -> None:
+        """Refuse, before training, a sampler that offers no step at which a draw would be kept."""
+        observed = 0
+        for step in range(self.burn_in, self.total_steps):
+            observed += may_sample(step)
+            if may_sample(step) and self.is_due(step, observed):
+                return
+        raise SettingError(
+            f"{self.owner}: the sampler offers {observed} steps after burn-in, too few for one draw; train longer, or "
+            "lower `burn_in` or `thinning`"
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"observed": self.observed, "extras": list(self.extras), **self.store.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.observed, self.extras = int(state["observed"]), list(state["extras"])
+        self.store.load_state_dict(state)
+
+
+def _extras(model: BayesianModel) -> dict[str, Tensor]:
+    """The other trained parameters and the saved buffers of the network."""
+    saved = model.net.state_dict().keys()
+    return {**trained_params(model.net), **{name: b for name, b in model.net.named_buffers() if name in saved}}
+
+
+@dataclass(frozen=True)
+class Bank:
+    """Weights along the path of a sampler, thinned, each with equal weight.
+
+    Steps that a sampler does not offer (cyclical SGLD while it explores) do not count. Each draw also keeps the
+    network's other trained parameters and its buffers as they were then.
+
+    Args:
+        burn_in: steps that are dropped; None: half of all.
+        thinning: every so many of the steps after them a draw is kept; None: at most ``max_draws`` spread over the rest.
+        max_draws: more are never kept.
+        folder: where draws go to a file that stays. Otherwise they are in memory.
+        memory_limit: bytes; more than that go to a temporary file.
+    """
+
+    burn_in: int | None = None
+    thinning: int | None = None
+    max_draws: int = 100
+    folder: str | None = None
+    memory_limit: float = 1 << 30
+
+    name: ClassVar[str] = "bank"
+    paper: ClassVar[str] = "Welling and Teh 2011"
+    needs: ClassVar[frozenset[str]] = frozenset({POINT})
+    provides: ClassVar[frozenset[str]] = frozenset({EMPIRICAL})
+
+    def __post_init__(self) -> None:
+        check_integer(self.name, "max_draws", self.max_draws)
+        check_number(self.name, "memory_limit", self.memory_limit, 0)
+        if self.thinning is not None:
+            check_integer(self.name, "thinning", self.thinning)
+        if self.burn_in is not None:
+            check_integer(self.name, "burn_in", self.burn_in, 0)
+
+    def build(self, model: BayesianModel, total_steps: int, batches: int) -> Averager:
+        burn_in = total_steps // 2 if self.burn_in is None else self.burn_in
+        left = total_steps - burn_in
+        thinning = math.ceil(left / self.max_draws) if self.thinning is None else self.thinning
+        if left < 1 or thinning > left:
+            raise SettingError(
+                f"bank: burn_in = {burn_in} and thinning = {thinning} keep no draw of {total_steps} steps; lower them"
+            )
+        store = DrawStore(
+            min(left // thinning, self.max_draws), model.posterior.mean.detach(), self.folder, self.memory_limit
+        )
+        return BankAverager(self.name, model, total_steps, burn_in, lambda step, seen: seen % thinning == 0, store)
+
+
+@dataclass(frozen=True)
+class CycleEnds:
+    """A snapshot ensemble (Huang et al. 2017): the network at the end of each of ``cycles`` cycles is a member.
+
+    With schedule "cyclic" of as many cycles the learning rate restarts after each end, so that training leaves the
+    optimum and ends in another one. Cycles have ceil(T / cycles) of T steps; the last may be shorter. ``keep`` takes the
+    last so many (the paper's m of M; None: all): those before had less training. What a likelihood has learned of the
+    noise is that of the end.
+    """
+
+    cycles: int = 5
+    keep: int | None = None
+
+    name: ClassVar[str] = "cycle_ends"
+    paper: ClassVar[str] = "Huang et al. 2017"
+    needs: ClassVar[frozenset[str]] = frozenset({POINT})
+    provides: ClassVar[frozenset[str]] = frozenset({EMPIRICAL})
+
+    def __post_init__(self) -> None:
+        check_integer(self.name, "cycles", self.cycles)
+        if self.keep is not None and check_integer(self.name, "keep", self.keep) > self.cycles:
+            raise SettingError(f"cycle_ends: `keep` must be at most cycles = {self.cycles}, got {self.keep}")
+
+    def build(self, model: BayesianModel, total_steps: int, batches: int) -> Averager:
+        if self.cycles > total_steps:
+            raise SettingError(f"cycle_ends: `cycles` must be at most the {total_steps} steps, got {self.cycles}")
+        length = math.ceil(total_steps / self.cycles)
+        ends = [min(first + length, total_steps) - 1 for first in range(0, total_steps, length)]
+        kept = frozenset(ends[-(self.keep or len(ends)) :])
+        store = DrawStore(len(kept), model.posterior.mean.detach(), None, math.inf)
+        return BankAverager(self.name, model, total_steps, 0, lambda step, seen: step in kept, store)
