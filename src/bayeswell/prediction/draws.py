@@ -1,0 +1,48 @@
+"""Networks drawn from the posterior: weights, BatchNorm statistics and dropout masks by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..core.protocols import EMPIRICAL, MIXTURE, POINT
+from ..core.random import derived_generator
+from ..nn import DrawnDropout, draw_masks
+
+Model = Any
+"""A ``BayesianModule``, or what has its ``net``, ``posterior``, ``prediction``, ``linear_layers``, ``lock`` and
+``call``."""
+
+
+def has_masks(net: nn.Module) -> bool:
+    """Whether dropout masks are drawn with the weights."""
+    return any(isinstance(module, DrawnDropout) for module in net.modules())
+
+
+def num_distinct_draws(model: Model, count: int) -> int:
+    """Return how many of ``count`` draws differ: one of a point estimate, each network of an empirical posterior once."""
+    if has_masks(model.net):
+        return count
+    if POINT in model.posterior.provides:
+        return 1
+    networks = model.posterior.num_networks
+    return count if networks is None else min(count, networks)
+
+
+def draws(model: Model, count: int, generator: Any) -> Iterator[dict[str, Tensor]]:
+    """Yield drawn networks for ``model.call``, one at a time; draws that only repeat others are left out."""
+    # Masks have a generator of their own, because a posterior may draw several networks before it yields the first.
+    masks = derived_generator(generator) if has_masks(model.net) else None
+    for weights in model.posterior.draws(num_distinct_draws(model, count), generator):
+        yield weights if masks is None else {**weights, **draw_masks(model.net, masks)}
+
+
+def mean_networks(model: Model) -> Iterator[dict[str, Tensor]]:
+    """Yield the network at the posterior mean, without dropout; for a mixture that of each component."""
+    posterior = model.posterior
+    if MIXTURE in posterior.provides and EMPIRICAL not in posterior.provides:
+        yield from posterior.centers()
+    else:
+        yield model.layout.unflatten(posterior.mean.detach())
