@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 
@@ -75,6 +75,12 @@ class Layout:
     """The place of each site in the flat vector."""
 
     sites: tuple[Site, ...]
+    ends: Tensor = field(init=False, compare=False, repr=False)
+    """(sites,) int64: the index after the last weight of each site."""
+
+    def __post_init__(self) -> None:
+        # Not a cached property, whose lock torch.compile cannot trace.
+        object.__setattr__(self, "ends", torch.tensor(self.sizes, dtype=torch.int64).cumsum(0))
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -83,11 +89,6 @@ class Layout:
     @cached_property
     def size(self) -> int:
         return sum(self.sizes)
-
-    @cached_property
-    def ends(self) -> Tensor:
-        """(sites,) int64: the index after the last weight of each site."""
-        return torch.tensor(self.sizes, dtype=torch.int64).cumsum(0)
 
     @cached_property
     def slices(self) -> dict[str, slice]:
