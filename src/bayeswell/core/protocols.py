@@ -243,7 +243,9 @@ class PosteriorPart(Protocol):
 
     name: ClassVar[str]
     paper: ClassVar[str]
-    provides: ClassVar[frozenset[str]]
+
+    @property
+    def provides(self) -> frozenset[str]: ...
 
     def build(self, layout: Layout, prior: Prior, mean: Tensor, generator: torch.Generator | None) -> Posterior:
         """Return a trainable q that starts at the given (P,) mean."""

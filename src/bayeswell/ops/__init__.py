@@ -67,7 +67,7 @@ def draw_and_kl(
     h, center = terms.inverse_variances, terms.center
     site_ends = ends if terms.by_site else None
     arguments = (mean, spread, noise, h, site_ends, center, terms.log_std_sum, log_std)
-    learned = any(tensor is not None and tensor.requires_grad for tensor in (noise, h, center, terms.log_std_sum))
+    learned = any(tensor is not None and tensor.requires_grad for tensor in (h, center, terms.log_std_sum))
     if in_transform() or learned:
         weights, kl = plain.draw_and_kl(*arguments)
         return (None if noise is None else weights), kl

@@ -110,6 +110,10 @@ class DrawAndKL(torch.autograd.Function):
         if of_weights is None and of_kl is None:
             return (None,) * 8
         # Gradients that are recorded are differentiated again: autograd has to see every operation.
-        formula = plain.gradients if torch.is_grad_enabled() else torch.ops.bayeswell.draw_and_kl_gradients
+        formula: Any = plain.gradients if torch.is_grad_enabled() else torch.ops.bayeswell.draw_and_kl_gradients
         of_mean, of_spread = formula(*ctx.saved_tensors, of_weights, of_kl, ctx.log_std)
-        return of_mean, of_spread, *(None,) * 6
+        of_noise = None
+        if ctx.needs_input_grad[2] and of_weights is not None:
+            spread = ctx.saved_tensors[1]
+            of_noise = of_weights * (spread.exp() if ctx.log_std else spread)
+        return of_mean, of_spread, of_noise, *(None,) * 5

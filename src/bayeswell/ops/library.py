@@ -7,14 +7,16 @@ import os
 import zlib
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
 FOLDER = Path(__file__).parent
 _BY_CAPABILITY = {"AVX512": ("avx512", "avx2", "default"), "AVX2": ("avx2", "default")}
-_pointer, _int64, _int, _float = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
-_GAUSSIANS = [_pointer, _pointer, _int, _pointer, _pointer, _int64, _pointer]
-_SIZE_AND_THREADS = [_int64, _int]
+_pointer: Any = ctypes.c_void_p
+_int64, _int, _float = ctypes.c_int64, ctypes.c_int, ctypes.c_float
+_GAUSSIANS: list[Any] = [_pointer, _pointer, _int, _pointer, _pointer, _int64, _pointer]
+_SIZE_AND_THREADS: list[Any] = [_int64, _int]
 
 
 @cache

@@ -99,7 +99,7 @@ def _(posterior: KTiedPosterior | MatrixNormalPosterior, factor: float) -> None:
 @scale_std.register
 def _(posterior: Mixture, factor: float) -> None:
     """Scale each component around its own mean."""
-    for component in posterior.components:
+    for component in posterior.each():
         scale_std(component, factor)
 
 
@@ -127,7 +127,7 @@ def _(posterior: Empirical) -> int:
 
 @num_variational_params.register
 def _(posterior: Mixture) -> int:
-    return sum(num_variational_params(component) for component in posterior.components)
+    return sum(num_variational_params(component) for component in posterior.each())
 
 
 def _strict_triangle(size: int) -> int:

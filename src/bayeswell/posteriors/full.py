@@ -56,7 +56,7 @@ class FullPosterior(Posterior):
 
     def log_prob(self, weights: Tensor) -> Tensor:
         """log q(w) = -|L^-1 (w - mean)|^2 / 2 - sum log L_ii - P/2 log(2 pi)."""
-        white = torch.linalg.solve_triangular(self.scale(), (weights - self.mean).T, upper=False)
+        white: Tensor = torch.linalg.solve_triangular(self.scale(), (weights - self.mean).T, upper=False)
         constant = 0.5 * self.layout.size * math.log(2 * math.pi)
         return -0.5 * white.square().sum(0) - self.log_diagonal.sum() - constant
 

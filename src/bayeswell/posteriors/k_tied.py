@@ -22,7 +22,7 @@ from .start import check_initial_std, initial_stds
 class KTiedPosterior(FactorizedPosterior):
     """Trainable state: ``mean``, ``log_factors`` of the tied sites, and ``log_std`` of the others, if any.
 
-    ``log_factors`` holds a (rows, rank), then b (columns, rank) of each tied matrix, all flat.
+    ``log_factors`` holds a (rows, rank), then b (rank, columns) of each tied matrix, all flat.
     """
 
     spread_is_log = False
@@ -47,16 +47,15 @@ class KTiedPosterior(FactorizedPosterior):
         self.register_parameter("log_std", nn.Parameter(torch.cat(free)) if free else None)
 
     def factors(self) -> Iterator[tuple[Site, Tensor, Tensor]]:
-        """Yield each tied site with u (rows, rank) and v (columns, rank)."""
+        """Yield each tied site with u (rows, rank) and v (rank, columns)."""
         sites = [site for site in self.layout.sites if site.name in self.tied]
-        sides = [side for site in sites for side in _matrix_shape(site)]
-        pieces = self.log_factors.exp().split([side * self.rank for side in sides])
-        tensors = [piece.view(side, self.rank) for piece, side in zip(pieces, sides, strict=True)]
-        yield from zip(sites, tensors[::2], tensors[1::2], strict=True)
+        pieces = self.log_factors.exp().split([side * self.rank for site in sites for side in _matrix_shape(site)])
+        for site, u, v in zip(sites, pieces[::2], pieces[1::2], strict=True):
+            yield site, u.view(-1, self.rank), v.view(self.rank, -1)
 
     def spread(self) -> Tensor:
-        """std_ij = sum_k u_ik v_jk with u = exp(a), v = exp(b) for tied sites, exp(log_std) for the others."""
-        stds = {site.name: site.from_matrix(u @ v.T).reshape(-1) for site, u, v in self.factors()}
+        """std_ij = sum_k u_ik v_kj with u = exp(a), v = exp(b) for tied sites, exp(log_std) for the others."""
+        stds = {site.name: site.from_matrix(u @ v).reshape(-1) for site, u, v in self.factors()}
         free = [site for site in self.layout.sites if site.name not in self.tied]
         if self.log_std is not None:
             pieces = self.log_std.exp().split([site.size for site in free])
@@ -73,7 +72,7 @@ def _matrix_shape(site: Site) -> tuple[int, int]:
 class KTied:
     """Stds of each weight matrix as a rank-k product of positive factors: about half the parameters of mean-field.
 
-    std_ij = sum_k u_ik v_jk with u = exp(a), v = exp(b), optimized in log form; weights are independent. A matrix of
+    std_ij = sum_k u_ik v_kj with u = exp(a), v = exp(b), optimized in log form; weights are independent. A matrix of
     m x n has k (m + n) std parameters instead of m n. Factors start as a, b ~ N((log(s/k) - spread^2) / 2, spread^2),
     so E[std] = s, the mean std that mean-field starts from. spread > 0 breaks the symmetry between the components.
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..core.errors import SettingError, check_integer
 from ..core.layout import Layout
 from ..core.protocols import ENTROPY, LOG_PROB, WEIGHT_SAMPLE, Covariance, Posterior, PosteriorPart, Prior
+from ..ops import draw_and_kl
 from .mean_field import MeanField, MeanFieldPosterior
 from .start import check_initial_std, initial_stds
 
@@ -47,11 +48,26 @@ class LowRankPosterior(Posterior):
         """diag(std^2) + F F'."""
         return Covariance((2 * self.log_std).exp(), self.factor())
 
+    def _joint_noise(self, noise: Tensor) -> Tensor:
+        """(D, P): noise_1 + L noise_2."""
+        diagonal, columns = noise.split([self.layout.size, self.rank], dim=-1)
+        return torch.addmm(diagonal, columns / math.sqrt(self.layout.size), self.directions)
+
     def rsample(self, noise: Tensor) -> Tensor:
         """w = mean + std * (noise_1 + L noise_2)."""
-        diagonal, columns = noise.split([self.layout.size, self.rank], dim=-1)
-        joint = torch.addmm(diagonal, columns / math.sqrt(self.layout.size), self.directions)
-        return torch.addcmul(self.mean, self.log_std.exp(), joint)
+        return torch.addcmul(self.mean, self.log_std.exp(), self._joint_noise(noise))
+
+    def rsample_and_kl(self, noise: Tensor | None, prior: Prior) -> tuple[Tensor | None, Tensor]:
+        """Add to the KL of the diagonal part: sum_i h_i std_i^2 |L_i|^2 / 2 - log det(I + L'L) / 2, h = 1 / p^2."""
+        terms = prior.gaussian
+        if terms is None:
+            return super().rsample_and_kl(noise, prior)
+        joint = None if noise is None else self._joint_noise(noise)
+        weights, kl = draw_and_kl(self.mean, self.log_std, joint, terms, log_std=True, ends=self.layout.ends)
+        h = self.layout.repeat_by_site(terms.inverse_variances) if terms.by_site else terms.inverse_variances
+        scaled = (2 * self.log_std).exp() * (0.5 / self.layout.size * h)
+        added = torch.stack([torch.dot(scaled * direction, direction) for direction in self.directions.unbind()])
+        return weights, kl + added.sum() - self._cholesky().diagonal().log().sum()
 
     def _cholesky(self) -> Tensor:
         """(rank, rank): the root of I + L'L = I + F' D^-1 F; NaN if that is not finite."""
@@ -66,7 +82,9 @@ class LowRankPosterior(Posterior):
         projected = self.directions @ z.T / math.sqrt(self.layout.size)
         squares = z.square().sum(-1) - torch.linalg.solve_triangular(root, projected, upper=False).square().sum(0)
         log_volume = self.log_std.sum() + root.diagonal().log().sum()
-        return -0.5 * squares - log_volume - 0.5 * self.layout.size * math.log(2 * math.pi)
+        constant = 0.5 * self.layout.size * math.log(2 * math.pi)
+        log_prob: Tensor = -0.5 * squares - log_volume - constant
+        return log_prob
 
     def entropy(self) -> Tensor:
         """P/2 log(2 pi e) + sum log std + log det(I + L'L) / 2."""

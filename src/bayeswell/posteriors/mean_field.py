@@ -68,7 +68,7 @@ class MeanField:
         check_choice(self.name, "parameter", self.parameter, ("log_std", "rho"))
 
     @property
-    def provides(self) -> frozenset[str]:  # type: ignore[override]
+    def provides(self) -> frozenset[str]:
         common = frozenset({FACTORIZED, WEIGHT_SAMPLE, LOG_PROB, ENTROPY})
         return common | {LOG_STD} if self.parameter == "log_std" else common
 

@@ -35,41 +35,41 @@ class Mixture(WithExtras):
 
     @property
     def part(self) -> MixturePart:  # type: ignore[override]
-        return MixturePart(tuple(describe(component.part) for component in self._each()), self.extra_names)
+        return MixturePart(tuple(describe(component.part) for component in self.each()), self.extra_names)
 
     @property
     def mean(self) -> Tensor:  # type: ignore[override]
         raise NoMean(f"the posterior is a mixture of {len(self.components)}; it has no mean network")
 
-    def _each(self) -> list[Posterior]:
+    def each(self) -> list[Posterior]:
         return [cast(Posterior, component) for component in self.components]
 
     def std(self) -> Tensor:
         """Root of the variance within and between the components, 1/M sum_c [v_c + (m_c - m)^2]."""
-        means = torch.stack([component.mean for component in self._each()])
-        within = torch.stack([component.std().square() for component in self._each()]).mean(0)
+        means = torch.stack([component.mean for component in self.each()])
+        within = torch.stack([component.std().square() for component in self.each()]).mean(0)
         return (within + means.var(0, correction=0)).sqrt()
 
     def centers(self) -> Iterator[dict[str, Tensor]]:
         """Yield the mean network of each component: tensors by name."""
-        for index, component in enumerate(self._each()):
+        for index, component in enumerate(self.each()):
             yield {**self.layout.unflatten(component.mean.detach()), **self.extras(index)}
 
     def rsample(self, noise: Tensor) -> Tensor:
         """Draw from all components; the last column of the noise chooses one, by the normal distribution function."""
-        each = self._each()
+        each = self.each()
         chosen = (torch.special.ndtr(noise[:, -1]) * len(each)).long().clamp(max=len(each) - 1)
         drawn = torch.stack([component.rsample(noise[:, :-1]) for component in each])
         return drawn[chosen, torch.arange(len(noise), device=noise.device)]
 
     def log_prob(self, weights: Tensor) -> Tensor:
         """log 1/M sum_c exp log q_c(w)."""
-        each = self._each()
+        each = self.each()
         return torch.stack([component.log_prob(weights) for component in each]).logsumexp(0) - math.log(len(each))
 
     def draws(self, count: int, generator: torch.Generator | None) -> Iterator[dict[str, Tensor]]:
         """Yield drawn networks, from all components equally often."""
-        each = self._each()
+        each = self.each()
         for index in random_rounds(count, len(each), generator):
             yield {**next(iter(each[index].draws(1, generator))), **self.extras(index)}
 
