@@ -180,9 +180,10 @@ def _network(path: str | Path, record: Mapping[str, Any], net: nn.Module | None)
         net = drawn_dropout(net)
         layers = dict(net.named_modules())
         for name, p in record["dropout"].items():
-            if not isinstance(layers.get(name), DrawnDropout):
+            layer = layers.get(name)
+            if not isinstance(layer, DrawnDropout):
                 raise FileError(f"{path}: the saved network has dropout at '{name}', `net` does not")
-            layers[name].p = p  # type: ignore[assignment]
+            layer.p = p
     shapes = {name: list(parameter.shape) for name, parameter in net.named_parameters()}
     for name, shape in record["sites"].items():
         if shapes.get(name) != shape:

@@ -100,7 +100,7 @@ def _check_likelihood(method: Method, likelihood: Likelihood) -> None:
 def _model(method: Method, net: nn.Module, member: int, output: Any, generator: torch.Generator) -> BayesianModule:
     if isinstance(net, BayesianModule):
         return _continued(method, net)
-    chance = None if method.dropout == OWN_DROPOUT else method.dropout
+    chance = None if isinstance(method.dropout, str) else method.dropout
     init = ("network" if member == 0 else "reinit") if method.init == "auto" else method.init
     return bayesian(
         net if method.dropout is None else drawn_dropout(net, chance),

@@ -12,7 +12,7 @@ import torch
 from ..core.protocols import AutoTuned, Averager, Likelihood, OptimizerPart, PostHocPart, Prior, Progress
 from ..nn import BayesianModule
 from ..objectives import ELBO
-from ..optim import LearningRates, Plateau, scale_gradients
+from ..optim import LearningRates, Plateau
 from .method import Method
 from .temperature import AutoTemperature
 
@@ -86,11 +86,13 @@ class TrainState:
 
     def after_backward(self) -> None:
         """Scale and clip the gradients; drop those of the group that rests."""
-        scale_gradients(self.optimizer, self.gradient_factor)
         self.learning_rates.after_backward(self.epoch)
+        if self.gradient_factor == 1 and self.clip_norm is None:
+            return
+        moved = [p for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
+        torch._foreach_mul_([p.grad for p in moved], self.gradient_factor)
         if self.clip_norm is not None:
-            parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
-            torch.nn.utils.clip_grad_norm_(parameters, self.clip_norm)
+            torch.nn.utils.clip_grad_norm_(moved, self.clip_norm)
 
     def may_sample(self, progress: Progress) -> bool:
         """Whether the weights after the step at ``progress`` may be kept as a draw."""

@@ -18,7 +18,7 @@ _IVON = {
     "beta2": None,
     "hess_init": None,
     "rescale_lr": False,
-    "rest_lr": "auto",
+    "other_lr": "auto",
     "adam_lr": "auto",
 }
 """A damped Newton step; stds start at a twentieth of the prior's and are found within the run."""

@@ -58,12 +58,12 @@ class TargetSpread:
         variance = squares / count - mean.square()
         if "rmse" in metrics:
             return _ratio(metrics["rmse"] ** 2, float(variance.mean()))
-        if bool(((mean >= 0) & (mean <= 1) & (squares == total)).all()):
-            return _ratio(metrics["nll"], float(torch.special.entr(torch.stack([mean, 1 - mean])).sum()))
         if len(self.counts):
             frequencies = self.counts / self.counts.sum()
             per_example = float(self.counts.sum()) / self.examples
             return _ratio(metrics["nll"], per_example * float(torch.special.entr(frequencies).sum()))
+        if bool(((mean >= 0) & (mean <= 1) & (squares == total)).all()):
+            return _ratio(metrics["nll"], float(torch.special.entr(torch.stack([mean, 1 - mean])).sum()))
         if likelihood.is_discrete:
             # Counts: the entropy of a Gaussian with their variance, widened by that of rounding.
             return _ratio(metrics["nll"], float((2 * math.pi * math.e * (variance + 1 / 12)).log().sum() / 2))

@@ -203,9 +203,14 @@ class Preparation:
             if record["format"] != _FORMAT:
                 raise ValueError(f"format {record['format']!r} is not {_FORMAT}")
             columns, names = record["columns"], record["class_names"]
+            inputs, targets = (
+                None if record[key] is None else Scaling.from_json(record[key])
+                for key in ("input_scaling", "target_scaling")
+            )
             return cls(
                 None if columns is None else tuple(_column(column) for column in columns),
-                *(None if record[key] is None else Scaling.from_json(record[key]) for key in _SCALINGS),
+                inputs,
+                targets,
                 None if names is None else tuple(map(str, names)),
                 _DTYPES[record["dtype"]],
             )
@@ -213,7 +218,6 @@ class Preparation:
             raise FileError(f"the saved preparation of the data is not valid: {error}") from error
 
 
-_SCALINGS = ("input_scaling", "target_scaling")
 _DTYPES = {name: getattr(torch, name) for name in ("float32", "float64", "float16", "bfloat16")}
 
 

@@ -86,10 +86,9 @@ def as_weights(value: Any, examples: int, dtype: torch.dtype) -> Tensor:
 
 def check_index(inputs: Any, targets: Any) -> None:
     """Refuse a pandas target with the labels of the inputs in another order: pairing by position would be wrong."""
-    labels = [getattr(value, "index", None) for value in (inputs, targets)]
-    if any(index is None or callable(index) or not hasattr(index, "equals") for index in labels):
+    first, second = (getattr(value, "index", None) for value in (inputs, targets))
+    if first is None or second is None or not (hasattr(first, "equals") and hasattr(second, "equals")):
         return
-    first, second = labels
     if len(first) == len(second) and not first.equals(second) and set(first) == set(second):
         raise DataError(
             "inputs and targets have the same index labels in different orders; give targets.loc[inputs.index], or "
