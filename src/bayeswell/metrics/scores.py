@@ -53,7 +53,7 @@ class Score:
 
     @property
     def per_example(self) -> bool:
-        """Whether the score is a mean over examples."""
+        """True for a mean over examples."""
         return isinstance(self.function, MeanScore)
 
     @property
@@ -81,10 +81,8 @@ def _detect(score: Callable[..., Estimate], uncertainty: MeanScore[Array], insid
 def _detection_scores(name: str, label: str, uncertainty: MeanScore[Array], array: str) -> list[Score]:
     needs = (array, f"ood_{array}")
     return [
-        Score(
-            f"ood_{key}_{name}", heading + label, "higher", "", _SHARE, needs, partial(_detect, function, uncertainty)
-        )
-        for key, heading, function in (("auroc", "OOD AUROC", auroc), ("aupr", "OOD AUPR", aupr))
+        Score(f"ood_{key}_{name}", heading + label, "higher", "", _SHARE, needs, partial(_detect, score, uncertainty))
+        for key, heading, score in (("auroc", "OOD AUROC", auroc), ("aupr", "OOD AUPR", aupr))
     ]
 
 
