@@ -79,6 +79,11 @@ def _check_optimizer(method: Method) -> None:
         raise _refuse(f"sampler '{optimizer.name}'", POINT, f"posterior '{posterior.name}'", "posterior 'delta'")
     if optimizer.samples and method.averaging is None:
         raise CompositionError(f"sampler '{optimizer.name}' needs averaging that keeps its draws; use averaging 'bank'")
+    if optimizer.samples and optimizer.lr is None and method.std_lr is not None:
+        raise CompositionError(
+            f"`std_lr` = {method.std_lr:g}: sampler '{optimizer.name}' finds its own learning rate; give it `lr` "
+            "too, or use `std_multiplier`"
+        )
     if method.alternate is not None and (point or optimizer.handles_kl):
         reason = f"posterior '{posterior.name}' has no stds" if point else f"'{optimizer.name}' moves both together"
         raise CompositionError(
