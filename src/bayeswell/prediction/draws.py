@@ -22,7 +22,7 @@ def has_masks(net: nn.Module) -> bool:
 
 
 def num_distinct_draws(model: Model, count: int) -> int:
-    """Return how many of ``count`` draws differ: one of a point estimate, each network of an empirical posterior once."""
+    """Return how many of ``count`` draws differ: one of a point estimate, each network of a set once."""
     if has_masks(model.net):
         return count
     if POINT in model.posterior.provides:

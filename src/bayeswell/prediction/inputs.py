@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, RandomSampler
@@ -15,6 +14,7 @@ from ..core.errors import DataError
 from ..core.protocols import Inputs
 from ..core.pytree import num_examples, tree_cat, tree_index, tree_map, tree_tensors
 from ..nn import evaluation_mode
+from ..tables import as_tensors
 from .draws import Model, draws
 
 LOADER_BATCH = 1000
@@ -32,26 +32,30 @@ def like_of(model: Model) -> Tensor:
 def as_inputs(model: Model, inputs: Any) -> Inputs:
     """Return inputs as tensors; floating numbers take the dtype of the model, integers too if it refuses integers.
 
-    ``inputs`` are a tensor, an array, or a tuple (positional) or mapping (keywords) of them, or a DataLoader or Dataset,
-    whose targets are ignored.
+    ``inputs`` are a tensor, an array, or a tuple (positional) or mapping (keywords) of them, or a DataLoader or
+    Dataset, whose targets are ignored.
     """
     if isinstance(inputs, DataLoader | Dataset):
         inputs = read_loader(inputs)[0]
     like = like_of(model)
-    converted = _converted(inputs, "inputs", like.dtype)
+    converted = as_tensors(inputs, like.dtype, "inputs")
     tensors = tree_tensors(converted)
     if not tensors or tensors[0].dim() == 0 or tensors[0].numel() == 0:
-        raise DataError(f"inputs of type {type(inputs).__name__} hold no examples; give a tensor, an array or a DataLoader")
+        raise DataError(
+            f"inputs of type {type(inputs).__name__} hold no examples; give a tensor, an array or a DataLoader"
+        )
     for tensor in tensors:
         if tensor.dim() == 0 or len(tensor) != len(tensors[0]):
-            raise DataError(f"the inputs have {len(tensors[0])} and {tuple(tensor.shape)[:1]} examples; give equal numbers")
+            raise DataError(
+                f"the inputs have {len(tensors[0])} and {tuple(tensor.shape)[:1]} examples; give equal numbers"
+            )
         _check_finite(tensor)
     return converted if all(t.is_floating_point() for t in tensors) else _with_accepted_integers(model, converted, like)
 
 
 def as_targets(targets: Any, examples: int) -> Tensor:
     """Return one target for each example as a tensor."""
-    found = _converted(targets, "targets", None)
+    found = as_tensors(targets, None, "targets")
     if not isinstance(found, Tensor) or found.dim() == 0 or len(found) != examples:
         shape = tuple(found.shape) if isinstance(found, Tensor) else type(targets).__name__
         raise DataError(f"targets have shape {shape}; the inputs hold {examples} examples")
@@ -102,32 +106,6 @@ def _split(batch: Any) -> tuple[Inputs, Any]:
     if isinstance(batch, tuple | list) and len(batch) >= 2:
         return batch[0], batch[1]
     return (batch[0] if isinstance(batch, tuple | list) else batch), None
-
-
-def _converted(value: Any, name: str, dtype: torch.dtype | None) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _converted(part, name, dtype) for key, part in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_converted(part, name, dtype) for part in value)
-    if value is None or isinstance(value, bool | str):
-        return value
-    tensor = value.detach() if isinstance(value, Tensor) else _from_array(value, name)
-    return tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
-
-
-def _from_array(value: Any, name: str) -> Tensor:
-    if isinstance(value, np.ma.MaskedArray):
-        raise DataError(f"{name} are a masked array; fill or drop the masked values first: x.filled(...)")
-    try:
-        array = np.asarray(value.to_numpy() if hasattr(value, "to_numpy") else value)
-    except ValueError as error:
-        raise DataError(f"{name} have rows of unequal lengths; pad them to one length") from error
-    if array.dtype.kind not in "biuf":
-        raise DataError(f"{name} of type {array.dtype} cannot be used; give numbers")
-    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
-        array = array.astype(np.int64)
-    # A copy: torch can hold neither read-only arrays nor negative strides.
-    return torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
 
 
 def _check_finite(tensor: Tensor) -> None:

@@ -5,9 +5,9 @@
 (Immer et al. 2021, "Improving predictions of Bayesian neural nets via local linearization"). A Gaussian fitted to the
 Gauss-Newton curvature at m is the posterior of this model. With q = N(m, S) the outputs are N(f(x; m), J S J').
 
-J is never one matrix. A layer y_t = W a_t + b at the places t of an example (one place of a dense layer, each pixel of a
-convolution), with g_kt the gradient of output k in y_t, has J_k = sum_t g_kt a_t', and for the bias sum_t g_kt. With one
-place, a and g are kept:
+J is never one matrix. A layer y_t = W a_t + b at the places t of an example (one place of a dense layer, each pixel of
+a convolution), with g_kt the gradient of output k in y_t, has J_k = sum_t g_kt a_t', and for the bias sum_t g_kt. With
+one place, a and g are kept:
 
     J dW = g (dW a),     J diag(v) J' = g diag(V a^2) g',     J (A A' (x) B B') J' = |B' a|^2 (g A)(g A)'.
 
@@ -215,7 +215,7 @@ class _Pieces:
         return Jacobian(outputs, self.model.layout, self._layers(gradients, seen))
 
     def _run(self, inputs: Inputs, offsets: Sequence[Tensor] | None) -> tuple[Tensor, list[_Call]]:
-        """Run the network with its Bayesian parameters in the layers alone, and offsets added to the layers' outputs."""
+        """Run the network with its Bayesian parameters in the layers alone; offsets are added to the layers' outputs."""
         calls: list[_Call] = []
 
         def forward(layer: LinearLayer, x: Tensor, *extra: Any, **named: Any) -> Tensor:

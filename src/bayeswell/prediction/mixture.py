@@ -156,9 +156,7 @@ class PredictiveMixture:
             yield self.examples(start, start + size), some.to(self.outputs.device).double()
 
 
-def _bisect(
-    function: Callable[[Tensor], Tensor], level: float, low: Tensor, high: Tensor, integers: bool
-) -> Tensor:
+def _bisect(function: Callable[[Tensor], Tensor], level: float, low: Tensor, high: Tensor, integers: bool) -> Tensor:
     """Return the smallest x in (low, high] with function(x) >= level, for an increasing function."""
     for _ in range(HALVINGS):
         middle = (low + high) / 2

@@ -80,7 +80,9 @@ def grouped(found: Iterator[Tensor]) -> Iterator[Tensor]:
     waiting: list[Tensor] = []
     for one in found:
         if waiting and one.shape != waiting[0].shape:
-            raise NetworkError(f"the network returned shapes {tuple(waiting[0].shape)} and {tuple(one.shape)} for two draws")
+            raise NetworkError(
+                f"the network returned shapes {tuple(waiting[0].shape)} and {tuple(one.shape)} for two draws"
+            )
         waiting.append(one)
         if (len(waiting) + 1) * one.numel() > GROUP:
             yield torch.stack(waiting).double()

@@ -89,9 +89,7 @@ def nll_matrix(
     return fold.matrix
 
 
-def expected_nll(
-    model: Model, inputs: Any, targets: Any, likelihood: Any, draws: int = 30, **settings: Any
-) -> float:
+def expected_nll(model: Model, inputs: Any, targets: Any, likelihood: Any, draws: int = 30, **settings: Any) -> float:
     """Return E_q[-log p(y | x, w)] in nats per datum: N times this, plus KL(q || p), is the negative ELBO.
 
     It is never below the NLL of the averaged prediction (Jensen). Arguments as in ``nll_matrix``.
@@ -179,8 +177,8 @@ class PredictionFold:
         self._classes = part.supports("probabilities")
         if not self._classes and not part.supports("mean_and_variance"):
             raise Unsupported(
-                f"likelihood {part.name or type(part).__name__} has neither `probabilities` nor `mean_and_variance`, one "
-                "of which a prediction needs"
+                f"likelihood {part.name or type(part).__name__} has neither `probabilities` nor `mean_and_variance`; "
+                "a prediction needs one of them"
             )
         small = most_draws * outputs[0].numel() <= MOST_KEPT
         self._keeps_outputs = not self._classes and (self.keep_samples or small)

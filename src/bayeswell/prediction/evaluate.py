@@ -1,0 +1,235 @@
+"""Scores of a model on data, each with its standard error over the examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core.errors import DataError
+from ..core.protocols import Likelihood
+from ..core.pytree import num_examples
+from ..likelihoods import LIKELIHOODS
+from ..metrics import Estimate, flat_record, measure, measure_examples, nll, sample_crps
+from ..tables import Preparation
+from .draws import Model
+from .inputs import as_inputs, as_targets, like_of, with_targets
+from .mixture import PredictiveMixture
+from .outputs import grouped, outputs
+from .predict import NLLFold, PredictionFold, check_counts, make_source, mixture_nll, predict
+from .predictions import ClassPrediction, RealPrediction, data_frame
+
+CRPS_SAMPLES = 1000
+"""Targets drawn for the CRPS: their noise is a twentieth of the standard error over examples."""
+AT_ONCE = 1 << 21
+LEVEL = 0.9
+
+Arrays = dict[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Evaluation(Mapping[str, Estimate]):
+    """Scores by key: ``evaluation["nll"].value`` and ``.se``.
+
+    Args:
+        scores: in the order of ``metrics.SCORES``; real targets in the user's units.
+        examples: number of examples.
+        draws: number of networks.
+        prediction: "sampled", "linearized" or "mean".
+        likelihood: its name.
+        predicted: None for a likelihood that cannot predict.
+        per_example: by key, the numbers whose mean is a score; for paired comparisons of models.
+    """
+
+    scores: Mapping[str, Estimate]
+    examples: int
+    draws: int
+    prediction: str
+    likelihood: str
+    predicted: ClassPrediction | RealPrediction | None = None
+    per_example: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __getitem__(self, key: str) -> Estimate:
+        return self.scores[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.scores)
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def to_json(self) -> dict[str, float]:
+        """Return ``key`` and, where it is known, ``key_se`` of each score."""
+        return flat_record(self.scores)
+
+    def frame(self) -> Any:
+        """Return a pandas DataFrame with one row per score: value and se."""
+        columns = {"value": [one.value for one in self.values()], "se": [one.se for one in self.values()]}
+        return data_frame(columns, index=list(self))
+
+    def __repr__(self) -> str:
+        lines = [
+            f"Evaluation({self.examples:,} examples, {self.draws} draws, prediction {self.prediction}, "
+            f"likelihood {self.likelihood})"
+        ]
+        for key, one in self.items():
+            lines.append(f"  {key:<22} {one.value:>10.4g}" + ("" if one.se is None else f" ± {one.se:.2g}"))
+        return "\n".join(lines)
+
+
+def evaluate(
+    model: Model,
+    inputs: Any,
+    targets: Any,
+    likelihood: Any,
+    *,
+    draws: int = 30,
+    batch_size: int | None = 1000,
+    seed: int = 0,
+    prediction: str | None = None,
+    preparation: Preparation | None = None,
+    ood: Any = None,
+) -> Evaluation:
+    """Return every score of a model on data, from one pass of each drawn network.
+
+    "nll" is that of the averaged prediction, -log 1/D sum_d p(y | x, w_d); "expected_nll" is the mean over draws.
+    Labels that the likelihood ignores are left out.
+
+    Args:
+        model: a ``BayesianModule``.
+        inputs: as in ``predict``; a DataLoader or Dataset may bring the targets.
+        targets: None: those of the loader.
+        likelihood: an object, a name or a mapping.
+        draws: the number of drawn networks.
+        batch_size: examples of one pass.
+        seed: of the draws.
+        prediction: "sampled", "linearized" or "mean"; None: as the model says.
+        preparation: of the user's data; scores of real targets are in the user's units.
+        ood: out-of-distribution inputs, to be detected by the uncertainty of classes.
+    """
+    inputs, targets = with_targets(inputs, targets)
+    if preparation is not None:
+        inputs, targets = preparation.inputs(inputs), preparation.targets(targets)
+    part = LIKELIHOODS.resolve(likelihood)
+    ready = as_inputs(model, inputs)
+    truth = as_targets(targets, num_examples(ready))
+    check_counts(draws, batch_size)
+    settings: dict[str, Any] = {"draws": draws, "batch_size": batch_size, "seed": seed, "prediction": prediction}
+    predicted, matrix = _predict_and_score(model, ready, truth, part, **settings)
+    count = len(matrix)
+    shift = 0.0 if preparation is None else preparation.nll_shift
+    arrays = {"losses": mixture_nll(matrix) + shift, "expected_losses": matrix.mean(0) + shift}
+    if isinstance(predicted, ClassPrediction):
+        arrays |= _class_arrays(predicted, part, truth)
+        if ood is not None:
+            outside = predict(model, ood if preparation is None else preparation.inputs(ood), part, **settings)
+            arrays |= _ood_arrays(outside)
+    elif isinstance(predicted, RealPrediction):
+        if preparation is not None and preparation.target_scaling is not None:
+            truth = preparation.target_scaling.restore(truth.double())
+        predicted = predicted if preparation is None else preparation.restore(predicted)
+        arrays |= _real_arrays(predicted, truth, seed)
+    if preparation is not None and isinstance(predicted, ClassPrediction):
+        predicted = preparation.restore(predicted)
+    return Evaluation(
+        scores=measure(arrays),
+        examples=len(truth),
+        draws=count,
+        prediction=prediction or model.prediction,
+        likelihood=part.name or type(part).__name__,
+        predicted=predicted,
+        per_example=_per_example(arrays, len(truth)),
+    )
+
+
+def _predict_and_score(
+    model: Model,
+    inputs: Any,
+    targets: Tensor,
+    likelihood: Likelihood,
+    *,
+    draws: int,
+    batch_size: int | None,
+    seed: int,
+    prediction: str | None,
+) -> tuple[ClassPrediction | RealPrediction | None, Tensor]:
+    """Return the prediction (None if the likelihood cannot predict) and the (D, S) NLLs of the same draws."""
+    losses, fold = NLLFold(likelihood, targets), None
+    joint = not likelihood.supports("probabilities")
+    source = make_source(model, None, seed)
+    for found in grouped(outputs(model, inputs, draws, source, batch_size, prediction=prediction, joint=joint)):
+        losses.update(found)
+        if fold is None:
+            part = likelihood.for_outputs(found[0])
+            predicts = part.supports("probabilities") or part.supports("mean_and_variance")
+            fold = PredictionFold(part, keep_samples=not part.supports("probabilities")) if predicts else False
+        if fold:
+            fold.update(found, most_draws=draws)
+    return (fold.result(like_of(model).dtype) if fold else None), losses.matrix.double()
+
+
+def _class_arrays(predicted: ClassPrediction, likelihood: Likelihood, targets: Tensor) -> Arrays:
+    """Probabilities, labels and mutual information of the positions that count."""
+    probabilities, information = predicted.probabilities.cpu(), predicted.mutual_information.cpu()
+    labels = likelihood.aligned_targets(targets.cpu())
+    if labels.numel() != information.numel():
+        raise DataError(f"targets have shape {tuple(targets.shape)}; predicted were {tuple(information.shape)}")
+    labels = labels.long().reshape(information.shape)
+    mask = likelihood.valid_mask(targets.cpu())
+    if mask is not None:
+        mask = mask.reshape(labels.shape)
+        if not bool(mask.any()):
+            raise DataError("the likelihood ignores every target; there is nothing to score")
+        probabilities, labels, information = probabilities[mask], labels[mask], information[mask]
+    return {
+        "probabilities": probabilities,
+        "labels": labels,
+        "mutual_information": information,
+        "losses": nll.by_example(probabilities, labels),
+    }
+
+
+def _ood_arrays(predicted: ClassPrediction | RealPrediction) -> Arrays:
+    assert isinstance(predicted, ClassPrediction)
+    return {
+        "ood_probabilities": predicted.probabilities.cpu(),
+        "ood_mutual_information": predicted.mutual_information.cpu(),
+    }
+
+
+def _real_arrays(predicted: RealPrediction, targets: Tensor, seed: int) -> Arrays:
+    if targets.numel() != predicted.mean.numel():
+        raise DataError(f"targets have shape {tuple(targets.shape)}; predicted were {tuple(predicted.mean.shape)}")
+    truth = targets.cpu().double().reshape(predicted.mean.shape)
+    arrays = {"mean": predicted.mean.cpu(), "targets": truth}
+    mixture = predicted.mixture
+    if mixture is None:
+        return arrays
+    draws_targets = mixture.likelihood.supports("sample")
+    if mixture.likelihood.supports("cdf") or draws_targets:
+        arrays["pit"] = mixture.cdf(truth).cpu().clamp(0, 1)
+        if mixture.likelihood.is_discrete:
+            arrays["below"] = mixture.cdf_below(truth).cpu().clamp(0, 1)
+        arrays["lower_90"], arrays["upper_90"] = (end.cpu() for end in predicted.interval(LEVEL, seed=seed))
+    # Without a finite variance, drawn targets have no useful mean of pairwise distances.
+    if draws_targets and bool(predicted.variance.isfinite().all()):
+        arrays["crps"] = _crps(mixture, truth, seed)
+    return arrays
+
+
+@torch.no_grad()
+def _crps(mixture: PredictiveMixture, truth: Tensor, seed: int) -> Tensor:
+    size = max(1, AT_ONCE // (CRPS_SAMPLES * max(1, truth[0].numel())))
+    parts = []
+    for start in range(0, len(truth), size):
+        drawn = mixture.examples(start, start + size).sample(CRPS_SAMPLES, seed)
+        parts.append(sample_crps.by_example(drawn, truth[start : start + size]))
+    return torch.cat(parts)
+
+
+def _per_example(arrays: Arrays, examples: int) -> dict[str, Tensor]:
+    found = measure_examples(arrays)
+    return {key: own.reshape(len(own), -1).mean(1) for key, own in found.items() if len(own) == examples}
