@@ -229,6 +229,7 @@ def test_models_of_one_network_share_it() -> None:
         build_prior(Normal(0.3), model.layout, model.posterior.mean)
     )
     assert other.net is model.net
+    assert not any(module.training for module in model.net.modules())
     assert not other.training
     assert torch.equal(other(inputs), model(inputs))
     torch.testing.assert_close(other.prior.std(), torch.full((model.layout.size,), 0.3))
@@ -320,7 +321,7 @@ def test_std_ratio_and_description() -> None:
     assert "decoder.weight" in described.rows[0].note
     assert described.bayesian_weights == 12 + 20
     assert "0.5" in str(described)
-    assert "32 Bayesian weights" in repr(model)
+    assert "32 Bayesian weights, posterior=mean_field, prior=normal" in repr(model)
 
 
 def test_start_is_in_the_middle_of_the_prior() -> None:
@@ -332,6 +333,23 @@ def test_start_is_in_the_middle_of_the_prior() -> None:
     assert float(mean.abs().max()) <= bound
     assert abs(float(mean.mean())) < 5 * 0.3 / size**0.5
     assert float(mean.square().mean()) == pytest.approx(0.09, abs=5 * 0.09 * (0.8 / size) ** 0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_compiled_bound_equals_the_plain_one() -> None:
+    net, inputs = make("mlp")
+    model, noise = wide(net), torch.randn(1, 51)
+
+    def bound(noise: Tensor) -> Tensor:
+        weights, kl = model.posterior.rsample_and_kl(noise, model.prior)
+        assert weights is not None
+        return model.call(model.layout.unflatten(weights[0]), inputs).square().sum() + kl
+
+    compiled = torch.compile(bound, fullgraph=True)
+    torch.testing.assert_close(compiled(noise), bound(noise))
+    found = torch.autograd.grad(compiled(noise), list(model.posterior.parameters()))
+    torch.testing.assert_close(found, torch.autograd.grad(bound(noise), list(model.posterior.parameters())))
 
 
 @pytest.mark.parametrize("init", ["network", "reinit", "prior"])

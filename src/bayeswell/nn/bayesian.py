@@ -83,7 +83,7 @@ def bayesian(
     keep_padding(net, layout, parameters)
     if other_params == FROZEN:
         net.requires_grad_(False)
-    return BayesianModule(net, selection, state, built_prior, prediction, output)
+    return BayesianModule(net, selection, state, built_prior, prediction, output).train()
 
 
 def _copied(net: nn.Module) -> nn.Module:

@@ -1,7 +1,7 @@
 """Convolution whose second derivatives are convolutions too.
 
-torch differentiates a convolution twice by way of one whose kernel is as large as the picture, which is many times
-slower than the convolution itself. Written as three bilinear maps,
+torch's second derivative of a convolution is a convolution with a kernel as large as the image, many times slower.
+Written as three bilinear maps,
 
     y = C(x, w),        x' = X(y', w)  (transposed),        w' = W(x, y'),
 
@@ -21,7 +21,7 @@ _backward = torch.ops.aten.convolution_backward
 
 
 class Shape(NamedTuple):
-    """How the kernel moves."""
+    """Settings of a convolution."""
 
     stride: list[int]
     padding: list[int]
@@ -30,7 +30,7 @@ class Shape(NamedTuple):
 
 
 def shape_of(layer: nn.Module) -> Shape | None:
-    """The shape of an ordinary convolution; None for other layers and for padding by anything but zeros."""
+    """Return the settings of an ordinary convolution; None for other layers, and for padding other than zeros."""
     if not isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d):
         return None
     # A subclass may do something to the weight before it convolves with it.
@@ -42,7 +42,7 @@ def shape_of(layer: nn.Module) -> Shape | None:
 
 
 def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape) -> Tensor:
-    """C(x, w) + bias for a batch x."""
+    """Return C(x, w) + bias for a batch x; derivatives of every order are convolutions."""
     result: Tensor = _Convolve.apply(x, weight, bias, shape)
     return result
 
@@ -114,7 +114,7 @@ class _TowardsWeight(torch.autograd.Function):
 
 
 def _gradient(of_y: Tensor, x: Tensor, weight: Tensor, shape: Shape, wanted: int) -> Tensor:
-    """torch's own gradient of a convolution: of its input (0) or its weight (1); the other operand gives its shape."""
+    # The operand that is wanted, input (0) or weight (1), is read for its shape only.
     mask = [wanted == 0, wanted == 1, False]
     zeros = [0] * len(shape.stride)
     how = (shape.stride, shape.padding, shape.dilation, False, zeros, shape.groups)

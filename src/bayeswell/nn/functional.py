@@ -53,10 +53,10 @@ class FunctionalNet:
         return nullcontext() if torch.compiler.is_compiling() else self._lock
 
     def __call__(self, weights: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:
-        if self._padded:
-            padded = {name: with_padding(weights[name], owner) for name, owner in self._padded.items()}
-            weights = {**weights, **padded}
         before = []
+        for name, owner in self._padded.items():
+            if name in weights:
+                weights = {**weights, name: with_padding(weights[name], owner)}
         with self.lock:
             forget_weights(self._recurrent)
             try:

@@ -1,7 +1,4 @@
-"""Layers whose output is linear in their weight: ``op(x, weight, bias)``.
-
-Local reparameterization and flipout need of a layer only this. One entry a layer kind, no Bayesian code.
-"""
+"""Layers whose output is linear in their weight: ``op(x, weight, bias)``, for local reparameterization and flipout."""
 
 from __future__ import annotations
 
@@ -39,8 +36,8 @@ def _transposed(
     return op(x, weight, bias, layer.stride, layer.padding, extra, layer.groups, layer.dilation)
 
 
-# kind -> (op, number of spatial axes)
-_KINDS: dict[type[nn.Module], tuple[Callable[..., Tensor], int]] = {
+# layer type -> (op, number of spatial axes)
+_TYPES: dict[type[nn.Module], tuple[Callable[..., Tensor], int]] = {
     nn.Linear: (_dense, 0),
     nn.Conv1d: (_convolution, 1),
     nn.Conv2d: (_convolution, 2),
@@ -51,45 +48,34 @@ _KINDS: dict[type[nn.Module], tuple[Callable[..., Tensor], int]] = {
 }
 
 
-def _kind(module: nn.Module) -> type[nn.Module] | None:
-    for kind in _KINDS:
-        # A subclass, or an instance, that computes something else in its forward is not known to be linear.
+def _linear_type(module: nn.Module) -> type[nn.Module] | None:
+    for kind in _TYPES:
+        # The forward of a subclass or an instance may compute something else.
         if isinstance(module, kind) and type(module).forward is kind.forward and "forward" not in module.__dict__:
             return kind
     return None
 
 
 def is_linear_layer(module: nn.Module) -> bool:
-    """Whether the layer's output is linear in its weight."""
-    return _kind(module) is not None
+    """Return whether the layer's output is linear in its weight."""
+    return _linear_type(module) is not None
 
 
 def find_linear_layers(net: nn.Module, bayesian: Set[str], shared: Set[str]) -> dict[str, LinearLayer]:
-    """The layers of ``net`` that are linear in a Bayesian weight which no other layer shares.
+    """Return the layers that are linear in a Bayesian weight which no other layer shares, by name.
 
-    ``bayesian`` and ``shared`` are parameter names. Left out, because their weight is read outside the
-    layer's own forward: the projections inside ``nn.MultiheadAttention``.
+    ``nn.MultiheadAttention`` reads the weights of its projections itself, so these are left out.
     """
-    fused = {
-        f"{name}.{child}" if name else child
-        for name, module in net.named_modules()
-        if isinstance(module, nn.MultiheadAttention)
-        for child, _ in module.named_children()
-    }
+    attention = [module for module in net.modules() if isinstance(module, nn.MultiheadAttention)]
+    fused = {id(child) for module in attention for child in module.children()}
     found = {}
     for name, module in net.named_modules():
-        kind = _kind(module)
+        kind = _linear_type(module)
         prefix = f"{name}." if name else ""
         weight, bias = f"{prefix}weight", f"{prefix}bias"
-        if kind is None or name in fused or weight not in bayesian or weight in shared:
+        if kind is None or id(module) in fused or weight not in bayesian or weight in shared:
             continue
-        op, spatial_dims = _KINDS[kind]
-        found[name] = LinearLayer(
-            name=name,
-            module=module,
-            op=partial(op, module),
-            weight=weight,
-            bias=bias if bias in bayesian and bias not in shared else None,
-            spatial_dims=spatial_dims,
-        )
+        op, spatial_dims = _TYPES[kind]
+        own_bias = bias if bias in bayesian and bias not in shared else None
+        found[name] = LinearLayer(name, module, partial(op, module), weight, own_bias, spatial_dims)
     return found

@@ -66,16 +66,11 @@ class BayesianModule(nn.Module):
         self.posterior = posterior
         self.prior = prior
         self.net = net
-        self.selection = selection
+        self.selection, self.layout = selection, selection.layout
         self.prediction = prediction
         self.output = output
-        self.linear_layers = _linear_layers(net, selection.layout)
-        self._function = FunctionalNet(net, selection.layout) if function is None else function
-        self.train(self.training)
-
-    @property
-    def layout(self) -> Layout:
-        return self.selection.layout
+        self.linear_layers = _linear_layers(net, self.layout)
+        self._function = FunctionalNet(net, self.layout) if function is None else function
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
@@ -97,7 +92,8 @@ class BayesianModule(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         with self.lock:
-            weights = self._drawn() if self.training else self.posterior.mean
+            drawn = self.training and self.posterior.noise_size > 0
+            weights = self._drawn() if drawn else self.posterior.mean
             returned = self._function(self.layout.unflatten(weights), *args, **kwargs)
         return returned if self.output is None else output_tensor(returned, self.output)
 
@@ -143,9 +139,10 @@ class BayesianModule(nn.Module):
         return Description(tuple(rows))
 
     def __repr__(self) -> str:
+        priors = ", ".join(dict.fromkeys(part.name for part in self.prior.parts)) or type(self.prior).__name__
         return (
             f"{type(self).__name__}({type(self.net).__name__}, {self.layout.size} Bayesian weights, "
-            f"posterior={self.posterior.part.name}, prior={type(self.prior).__name__}, prediction={self.prediction})"
+            f"posterior={self.posterior.part.name}, prior={priors}, prediction={self.prediction})"
         )
 
     def _drawn(self) -> Tensor:
@@ -154,7 +151,8 @@ class BayesianModule(nn.Module):
 
     def _copy(self, posterior: Posterior, prior: Prior, prediction: str) -> BayesianModule:
         copied = BayesianModule(self.net, self.selection, posterior, prior, prediction, self.output, self._function)
-        return copied.train(self.training)
+        copied.training = self.training
+        return copied
 
 
 def can_predict(posterior: Posterior, prediction: str) -> bool:

@@ -54,9 +54,10 @@ def _only_tensor(returned: Any) -> Any:
 
 
 def _kind(returned: Any) -> str:
+    kind = f"a {type(returned).__name__}"
     if isinstance(returned, Mapping):
-        return f"a {type(returned).__name__} of {', '.join(map(repr, list(returned)[:6])) or 'nothing'}"
+        return f"{kind} of {', '.join(map(repr, returned))}"
     if isinstance(returned, tuple | list):
-        parts = [f"{tuple(p.shape)}" if isinstance(p, Tensor) else type(p).__name__ for p in returned[:6]]
-        return f"a {type(returned).__name__} of {', '.join(parts) or 'nothing'}"
-    return f"a {type(returned).__name__}"
+        parts = [f"{tuple(p.shape)}" if isinstance(p, Tensor) else type(p).__name__ for p in returned]
+        return f"{kind} of {', '.join(parts)}"
+    return kind
