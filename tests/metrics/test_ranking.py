@@ -19,10 +19,8 @@ from .inputs import BOOTSTRAP_TOLERANCE, bootstrap_se
 
 def _sides(ties: bool) -> tuple[Tensor, Tensor]:
     generator = make_generator(4)
-    inside, outside = (
-        torch.randn(250, generator=generator).double(),
-        (torch.randn(160, generator=generator) + 0.8).double(),
-    )
+    inside = torch.randn(250, generator=generator).double()
+    outside = torch.randn(160, generator=generator).double() + 0.8
     return ((inside * 2).round(), (outside * 2).round()) if ties else (inside, outside)
 
 
