@@ -20,7 +20,9 @@ _operators.define(
 
 def _is_supported(mean: Tensor, h: Tensor, ends: Tensor | None, *vectors: Tensor | None) -> bool:
     """Return whether these are contiguous float32 tensors whose last axis has the length of ``mean``."""
-    if load() is None or mean.dim() != 1 or h.numel() != len(mean if ends is None else ends):
+    if load() is None or mean.dim() != 1 or h.shape != (mean if ends is None else ends).shape:
+        return False
+    if h.dtype is not torch.float32 or not h.is_contiguous():
         return False
     size = len(mean)
     return all(v is None or (v.shape[-1] == size and v.is_contiguous() and v.dtype is torch.float32) for v in vectors)
@@ -47,7 +49,7 @@ def _draw_and_kl(
     log_std_sum: Tensor,
     log_std: bool,
 ) -> tuple[Tensor, Tensor]:
-    if not _is_supported(mean, h, ends, mean, spread, noise, center) or h.dtype is not torch.float32:
+    if not _is_supported(mean, h, ends, mean, spread, noise, center):
         return plain.draw_and_kl(mean, spread, noise, h, ends, center, log_std_sum, log_std)
     size = len(mean)
     weights = mean.new_empty(0 if noise is None else noise.shape)
@@ -71,7 +73,7 @@ def _gradients(
 ) -> tuple[Tensor, Tensor]:
     of_weights = None if of_weights is None else of_weights.contiguous()
     vectors = (mean, spread, noise, center, of_weights)
-    if not _is_supported(mean, h, ends, *vectors) or h.dtype is not torch.float32:
+    if not _is_supported(mean, h, ends, *vectors):
         return plain.gradients(mean, spread, noise, h, ends, center, of_weights, of_kl, log_std)
     size = len(mean)
     of_mean, of_spread = torch.empty_like(mean), torch.empty_like(mean)

@@ -98,4 +98,5 @@ def _by_weight(values: Tensor, ends: Tensor | None, size: int) -> Tensor:
     """Repeat the value of each site over its weights."""
     if ends is None:
         return values
-    return values.repeat_interleave(ends.diff(prepend=ends.new_zeros(1)), output_size=size)
+    sizes = ends.diff(prepend=ends.new_zeros(1)).to(values.device)
+    return values.repeat_interleave(sizes, output_size=size)
