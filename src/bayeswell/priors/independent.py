@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -73,12 +73,9 @@ class JoinedPrior(Prior):
 
     def __init__(self, layout: Layout, priors: Sequence[Prior]) -> None:
         super().__init__()
-        self.layout, self.priors = layout, nn.ModuleList(priors)
+        self.layout, self.runs = layout, list(priors)
         self.sizes = [prior.layout.size for prior in priors]
-
-    @property
-    def runs(self) -> list[Prior]:
-        return cast(list[Prior], list(self.priors))
+        self.priors = nn.ModuleList(priors)
 
     @property
     def has_closed_form(self) -> bool:

@@ -39,17 +39,16 @@ class PosteriorPrior(Prior):
         return None if self.marginals is None else self.marginals.gaussian
 
     def log_prob(self, weights: Tensor) -> Tensor:
-        return (self.posterior if self.marginals is None else self.marginals).log_prob(weights)
+        density: Prior | Posterior = self.marginals or self.posterior
+        return density.log_prob(weights)
 
     def expected_log_prob(self, mean: Tensor, std: Tensor) -> Tensor:
-        return (
-            super().expected_log_prob(mean, std)
-            if self.marginals is None
-            else self.marginals.expected_log_prob(mean, std)
-        )
+        if self.marginals is None:
+            return super().expected_log_prob(mean, std)
+        return self.marginals.expected_log_prob(mean, std)
 
     def std(self) -> Tensor:
-        return self.posterior.std() if self.marginals is None else self.marginals.std()
+        return self.posterior.std()
 
     def center(self) -> Tensor:
         return self.posterior.mean
