@@ -148,7 +148,7 @@ class Bank:
 
     Args:
         burn_in: steps that are dropped; None: half of all.
-        thinning: every so many of the steps after them a draw is kept; None: at most ``max_draws`` spread over the rest.
+        thinning: one draw in so many of the steps after them; None: ``max_draws`` spread over the rest.
         max_draws: more are never kept.
         folder: where draws go to a file that stays. Otherwise they are in memory.
         memory_limit: bytes; more than that go to a temporary file.
@@ -192,9 +192,9 @@ class CycleEnds:
     """A snapshot ensemble (Huang et al. 2017): the network at the end of each of ``cycles`` cycles is a member.
 
     With schedule "cyclic" of as many cycles the learning rate restarts after each end, so that training leaves the
-    optimum and ends in another one. Cycles have ceil(T / cycles) of T steps; the last may be shorter. ``keep`` takes the
-    last so many (the paper's m of M; None: all): those before had less training. What a likelihood has learned of the
-    noise is that of the end.
+    optimum and ends in another one. Cycles have ceil(T / cycles) of T steps; the last may be shorter. ``keep`` takes
+    the last so many (the paper's m of M; None: all): those before had less training. What a likelihood has learned of
+    the noise is that of the end.
     """
 
     cycles: int = 5

@@ -93,8 +93,8 @@ class HWA:
         check_choice(self.name, "feedback", self.feedback, ("none", "sample", "restart"))
         if self.variance == "literal":
             raise SettingError(
-                "hwa: `variance` = 'literal' (eq. (4) as printed) is negative from the second snapshot on, so it has no "
-                "std; use 'swag' (eq. (4) as it must be meant) or 'mixture' (which keeps the learned stds)"
+                "hwa: `variance` = 'literal' (eq. (4) as printed) is negative from the second snapshot on; use "
+                "'swag' (eq. (4) as it must be meant) or 'mixture' (which keeps the learned stds)"
             )
         if self.covariance == "low_rank" and self.variance == "mean":
             raise SettingError("hwa: `covariance` = 'low_rank' needs the spread of the means; use variance 'mixture'")
@@ -133,8 +133,8 @@ class HWA:
         wanted = self.columns or 2
         if self.covariance == "low_rank" and num_columns(posterior) < wanted:
             raise CompositionError(
-                f"hwa: `feedback` = 'sample' with a low-rank covariance needs posterior 'low_rank' with rank = {wanted} "
-                f"or more, got '{name}' with {num_columns(posterior)} columns"
+                f"hwa: `feedback` = 'sample' with a low-rank covariance needs posterior 'low_rank' of rank {wanted} or "
+                f"more, got '{name}' with {num_columns(posterior)} columns"
             )
 
 

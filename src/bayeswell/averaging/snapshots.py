@@ -54,8 +54,8 @@ def snapshot_schedule(
     schedule = SnapshotSchedule(round(start * total_steps), batches if cycle is None else cycle, total_steps)
     if schedule.planned < least:
         raise SettingError(
-            f"{owner}: start = {start:g} and cycle = {schedule.cycle} give {schedule.planned} snapshots in {total_steps} "
-            f"steps, but at least {least} are needed; train longer, start earlier or shorten the cycle"
+            f"{owner}: start = {start:g} and cycle = {schedule.cycle} give {schedule.planned} snapshots, but at least "
+            f"{least} are needed; train longer, start earlier or shorten the cycle"
         )
     return schedule
 

@@ -68,8 +68,8 @@ class EMA:
 
     Args:
         decay: b for each snapshot.
-        half_life: steps in which the weight of a snapshot halves (b = 2^(-cycle / half_life)). By default a twentieth of
-            the planned steps: a good length goes with that of training (Karras et al. 2024, section 3).
+        half_life: steps in which the weight of a snapshot halves (b = 2^(-cycle / half_life)). By default a twentieth
+            of the planned steps: a good length goes with that of training (Karras et al. 2024, section 3).
         start: fraction of the planned steps after which snapshots begin.
         cycle: steps from one snapshot to the next.
     """

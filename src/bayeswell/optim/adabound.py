@@ -90,7 +90,7 @@ class AdaBoundOptimizer(Optimizer):
         torch._foreach_addcdiv_(params, means, denominators, [-rate for rate in rates])
 
     def _state(self, parameter: Tensor, amsbound: bool) -> dict[str, Any]:
-        state = self.state[parameter]
+        state: dict[str, Any] = self.state[parameter]
         if not state:
             state["step"] = 0
             for key in ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")[: 3 if amsbound else 2]:

@@ -47,7 +47,7 @@ class IVONOptimizer(Optimizer):
     The fixed point is the optimum of mean NLL + T KL / N. On a quadratic loss that is the exact mean and
     std_i = 1 / sqrt(precision_ii). The state is ``precision`` = h + decay, which a step multiplies by
     1 + x + x^2/2 >= 1/2 with x = (1 - b2) (h^ - h) / (h + decay): the published update without cancellation.
-    A changed group["ess"] (a temperature that is adapted) keeps ``decay``, that is the weight of the prior on the means.
+    A changed group["ess"] (an adapted temperature) keeps ``decay``, the weight of the prior on the means.
     """
 
     def __init__(

@@ -184,14 +184,15 @@ class YellowFinOptimizer(Optimizer):
         torch._foreach_add_(params, buffers, alpha=-lr)
 
     def _state(self, parameter: Tensor) -> dict[str, Any]:
-        state = self.state[parameter]
+        state: dict[str, Any] = self.state[parameter]
         if not state:
             state.update(grad_avg=torch.zeros_like(parameter), momentum_buffer=torch.zeros_like(parameter))
         return state
 
 
 def _gradients(group: dict[str, Any], params: list[Tensor]) -> list[Tensor]:
-    return [p.grad + group["weight_decay"] * p if group["weight_decay"] else p.grad for p in params]
+    grads = [parameter.grad for parameter in params if parameter.grad is not None]
+    return grads if group["weight_decay"] == 0 else list(torch._foreach_add(grads, params, alpha=group["weight_decay"]))
 
 
 def _settings(group: dict[str, Any], tuned: tuple[float, float] | None) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..core.errors import SettingError, check_integer
 from ..core.protocols import OptimizerContext, Progress
 from ..optim.torch_optimizers import planned_lr
-from .sampler import Sampler, TemperatureEstimate
+from .sampler import Sampler, TemperatureEstimate, gradients
 
 Gradient = Callable[[], Any]
 """Puts the gradient at the present weights into ``grad``."""
@@ -240,8 +240,8 @@ class AutoTunedSampler(Sampler):
         return self.tuner.lr * self.plan.lr_factor(self.steps)
 
     def _adam(self, params: list[Tensor], lr: float) -> None:
-        for parameter in params:
-            state, grad = self.state[parameter], parameter.grad
+        for parameter, grad in zip(params, gradients(params), strict=True):
+            state = self.state[parameter]
             if "count" not in state:
                 state.update(count=0, average=torch.zeros_like(grad), square=torch.zeros_like(grad))
             state["count"] += 1
@@ -252,7 +252,7 @@ class AutoTunedSampler(Sampler):
 
     def _look(self, loss: float, first: bool) -> None:
         """Add up the gradients of several batches at one place."""
-        state, grad = self.state[self.weights], self.weights.grad
+        state, (grad,) = self.state[self.weights], gradients([self.weights])
         self.tuner.worst_loss = loss if first else max(loss, self.tuner.worst_loss)
         state["sum"] = grad.clone() if first else state["sum"] + grad
         state["squares"] = grad.square() if first else state["squares"] + grad.square()
@@ -326,7 +326,7 @@ def hessian_product(weights: Tensor, gradient: Gradient) -> Callable[[Tensor], T
     # Far above float32 rounding, and across the kinks of a ReLU.
     reach = 3e-3 * max(float(start.norm()), 1e-3 * math.sqrt(start.numel()))
     gradient()  # again: random numbers of the network are then the same here and there
-    here = weights.grad.detach().clone()
+    here = gradients([weights])[0].detach().clone()
 
     def product(direction: Tensor) -> Tensor:
         step = reach / max(float(direction.norm()), 1e-30)
@@ -335,6 +335,6 @@ def hessian_product(weights: Tensor, gradient: Gradient) -> Callable[[Tensor], T
             with torch.enable_grad():
                 gradient()
             weights.copy_(start)
-        return (weights.grad - here) / step
+        return (gradients([weights])[0] - here) / step
 
     return product

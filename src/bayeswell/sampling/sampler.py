@@ -105,7 +105,7 @@ class Sampler(Optimizer):
             return
         gain, virial = self.estimate.gain(), 0.0
         for parameter in drawn:
-            state, grad = self.state[parameter], parameter.grad
+            state, (grad,) = self.state[parameter], gradients([parameter])
             if "mean" not in state or gain == 1:
                 state["mean"], state["mean_grad"] = parameter.clone(), grad.clone()
                 continue
