@@ -94,6 +94,20 @@ def test_drawn_dropout_acts_inside_transformers() -> None:
         assert torch.equal(outputs(model, inputs, 1), outputs(model, inputs, 1))
 
 
+@pytest.mark.filterwarnings("ignore:.*nested tensors:UserWarning")
+def test_drawn_dropout_acts_on_padded_sequences() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 12, dropout=0.3, batch_first=True)
+    net, x = nn.TransformerEncoder(layer, 2, enable_nested_tensor=True), torch.randn(4, 6, 8)
+    padded = torch.arange(6).expand(4, 6) > 3
+    model = bayesian(drawn_dropout(net), "delta", output=lambda outputs: outputs[:, :4]).eval()
+    weights = model.layout.unflatten(model.posterior.mean.detach())
+    inputs = {"src": x, "src_key_padding_mask": padded}
+    with torch.no_grad():
+        torch.testing.assert_close(model.call(weights, inputs), net.eval()(**inputs)[:, :4])
+        masks = draw_masks(model.net, torch.Generator().manual_seed(1))
+        assert not torch.allclose(model.call({**weights, **masks}, inputs), model.call(weights, inputs))
+
+
 def test_dropout_is_added_before_all_linear_layers_but_the_first() -> None:
     net = without_dropout()
     names = list(net.state_dict())

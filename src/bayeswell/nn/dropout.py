@@ -77,6 +77,9 @@ def drawn_dropout(net: nn.Module, p: float | None = None) -> nn.Module:
         setattr(parent, name, DrawnDropout(chance, channels=not isinstance(child, nn.Dropout)))
     if not own:
         _add_dropout(copied, 0.1 if p is None else p)
+    for module in copied.modules():
+        if isinstance(module, nn.TransformerEncoder):
+            module.use_nested_tensor = False  # only the fused path can take nested tensors
     return copied
 
 
