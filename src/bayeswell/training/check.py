@@ -13,6 +13,7 @@ from ..core.errors import BayeswellError, CompositionError, DataError, DataWarni
 from ..core.protocols import Inputs, Likelihood
 from ..core.pytree import tree_index, tree_map, tree_tensors
 from ..methods import TrainState
+from ..nn import evaluation_mode
 from .data import Batch, Data, TensorData, real_inputs
 
 FEW = 32
@@ -113,14 +114,8 @@ def _run(state: TrainState, inputs: Inputs, weights: Mapping[str, Tensor]) -> Te
     """Return the outputs in evaluation mode, which moves no BatchNorm statistics."""
     model = state.model
     device = model.posterior.mean.device
-    modes = {module: module.training for module in model.modules()}
-    with torch.random.fork_rng():
-        try:
-            model.eval()
-            outputs = model.call(weights, tree_map(lambda tensor: tensor.to(device), inputs))
-        finally:
-            for module, mode in modes.items():
-                module.training = mode
+    with torch.random.fork_rng(), evaluation_mode(model):
+        outputs = model.call(weights, tree_map(lambda tensor: tensor.to(device), inputs))
     size = len(tree_tensors(inputs)[0])
     if outputs.dim() == 0 or len(outputs) != size:
         raise NetworkError(

@@ -58,6 +58,9 @@ class RunFolder:
     def checkpoint(self, member: int) -> Path:
         return Path(self.path) / "checkpoints" / f"member-{member}"
 
+    def metrics(self, member: int) -> Path:
+        return Path(self.path) / f"metrics-{member}.csv"
+
     def below(self, name: str) -> RunFolder:
         """Return the folder of a run that is part of this one."""
         return RunFolder(Path(self.path) / name, self.every_steps, self.every_seconds, self.force)

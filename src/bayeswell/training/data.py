@@ -19,10 +19,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 
 from ..core.errors import DataError, SettingError, check_integer
 from ..core.protocols import Inputs
-from ..core.pytree import tree_index, tree_map, tree_tensors
+from ..core.pytree import tree_cat, tree_index, tree_map, tree_tensors
 from ..core.random import derive_seed, make_generator
+from ..tables import as_tensors, as_weights
 from .columns import Columns, is_columnar, read_columns
-from .tensors import as_tensors, as_weights
 
 Augment = Callable[[Any, torch.Generator], Any]
 """Changes the inputs of a batch at random: (inputs, generator) -> inputs."""
@@ -50,6 +50,8 @@ class Data(Protocol):
     def epoch(self, seed: int, start: int = 0) -> Iterator[Batch]: ...
 
     def first(self) -> Batch: ...
+
+    def some(self, count: int, seed: int) -> Batch: ...
 
     def describe(self) -> dict[str, Any]: ...
 
@@ -86,6 +88,12 @@ class TensorData:
     def first(self) -> Batch:
         return self._batch(torch.arange(min(self.batch_size, self.examples)), 0)
 
+    def some(self, count: int, seed: int) -> Batch:
+        rows = torch.randperm(self.examples, generator=make_generator(seed))[:count]
+        inputs, targets, weight = self.all
+        inputs = real_inputs(tree_index(inputs, rows), self.to_real)
+        return Batch(inputs, targets[rows], None if weight is None else weight[rows])
+
     def describe(self) -> dict[str, Any]:
         return {"inputs": self.all.inputs, "targets": self.all.targets, "weights": self.all.sample_weight}
 
@@ -103,7 +111,10 @@ class LoaderData:
         self.to_real: torch.dtype | None = None
         self._columns, self._dtype = columns, dtype
         self._tasks: list[tuple[int, Any]] = []
-        self._reader = self._make_reader()
+        self._reader: DataLoader[Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_reader": None}
 
     def _make_reader(self) -> DataLoader[Any]:
         loader = self.loader
@@ -121,6 +132,8 @@ class LoaderData:
             return
         order = self._order(seed)
         self._tasks[:] = [(derive_seed(seed, "examples", i), rows) for i, rows in enumerate(order)][start:]
+        if self._reader is None:
+            self._reader = self._make_reader()
         for batch in self._reader:
             yield self._batch(batch)
         if len(order) < self.batches:
@@ -161,6 +174,20 @@ class LoaderData:
             return next(self._as_it_comes(0, 0))
         task = (0, self._order(0)[0])
         return self._batch(_Reader(self.loader.dataset, self.loader.collate_fn)[task])
+
+    def some(self, count: int, seed: int) -> Batch:
+        """Random examples, from the first batches of a pass; batches that are padded apart stay apart."""
+        found: list[Batch] = []
+        for batch in self.epoch(seed):
+            found.append(batch)
+            if sum(len(one.targets) for one in found) >= count:
+                break
+        weights = [one.sample_weight for one in found]
+        try:
+            inputs, targets = tree_cat([one.inputs for one in found]), torch.cat([one.targets for one in found])
+        except RuntimeError:
+            return found[0]
+        return Batch(inputs, targets, None if weights[0] is None else torch.cat([w for w in weights if w is not None]))
 
     def describe(self) -> dict[str, Any]:
         """Length, sampler and up to eight examples; other changes of a data set are the user's care."""
@@ -245,8 +272,9 @@ def as_batch(batch: Any, columns: Columns, dtype: torch.dtype | None) -> Batch:
     for part in found:
         if part.dim() and len(part) != len(targets):
             raise DataError(f"{len(part)} inputs but {len(targets)} targets; there must be one target for each input")
-    weight = as_weights(batch[2], len(targets), targets, dtype) if len(batch) == 3 else None
-    return Batch(inputs, targets, weight)
+    if len(batch) == 2:
+        return Batch(inputs, targets)
+    return Batch(inputs, targets, as_weights(batch[2], len(targets), dtype or torch.get_default_dtype()))
 
 
 def held_out(data: Any, columns: Columns, dtype: torch.dtype | None, name: str = "validation") -> Data:

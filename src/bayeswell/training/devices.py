@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -106,3 +107,8 @@ class Engine:
     def barrier(self) -> None:
         if self.ranks > 1:
             self.fabric.barrier()
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """Return the device of the first parameter or buffer."""
+    return next(itertools.chain(module.parameters(), module.buffers())).device

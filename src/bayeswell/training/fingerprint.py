@@ -95,12 +95,20 @@ def _sha256(parts: Any) -> str:
 
 
 def _code(owner: Any) -> str:
+    """SHA-256 of the source of a function, or of the methods of a class and its bases outside torch."""
+    if isinstance(owner, FunctionType):
+        return _sha256([_source(owner)])
+    own = [base for base in inspect.getmro(owner) if not base.__module__.startswith(("torch.", "builtins"))]
+    methods = [part for base in own for part in vars(base).values() if isinstance(part, FunctionType)]
+    return _sha256(_source(method) for method in methods)
+
+
+def _source(function: FunctionType) -> str:
+    # Of the function and not of its class, which Python finds by name alone.
     try:
-        return _sha256([inspect.getsource(owner)])
+        return inspect.getsource(function)
     except (OSError, TypeError):
-        functions = [owner] if isinstance(owner, FunctionType) else vars(owner).values()
-        codes = [f.__code__.co_code.hex() for f in functions if isinstance(f, FunctionType)]
-        return _sha256(codes)
+        return function.__code__.co_code.hex() + repr(function.__code__.co_names)
 
 
 def _shallow(value: Any) -> Any:

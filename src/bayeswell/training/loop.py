@@ -95,7 +95,12 @@ class Run:
         torch.set_rng_state(saved["global"][rank].clone())
 
     def _named_callbacks(self) -> dict[str, Callback]:
-        return {f"{type(callback).__qualname__} {i}": callback for i, callback in enumerate(self.callbacks)}
+        """Each callback by its kind and its place among those of its kind."""
+        named: dict[str, Callback] = {}
+        for callback in self.callbacks:
+            kind = type(callback).__qualname__
+            named[f"{kind} {sum(name.rpartition(' ')[0] == kind for name in named)}"] = callback
+        return named
 
 
 def train(run: Run) -> History:
@@ -166,7 +171,7 @@ def _gradient(state: TrainState, batch: Batch, options: StepOptions) -> Terms:
         except ValueError as error:
             raise _explained(error, len(targets)) from error
         terms.total.backward()
-        found.append(terms)
+        found.append(Terms(terms.total.detach(), terms.nll, terms.kl, terms.outputs))
     if engine.ranks > 1:
         engine.average_gradients(p for group in state.optimizer.param_groups for p in group["params"])
     return found[0] if len(found) == 1 else _joined(found)
@@ -199,7 +204,7 @@ def _shares(batch: Batch, options: StepOptions) -> list[tuple[Batch, float | Non
 def _joined(found: Sequence[Terms]) -> Terms:
     outputs = [terms.outputs for terms in found]
     same = all(isinstance(one, Tensor) for one in outputs)
-    total = torch.stack([terms.total.detach() for terms in found]).sum()
+    total = torch.stack([terms.total for terms in found]).sum()
     nll, kl = (torch.stack([getattr(terms, name) for terms in found]).mean() for name in ("nll", "kl"))
     return Terms(total, nll, kl, torch.cat(outputs) if same else None)
 
@@ -240,7 +245,7 @@ def _count(run: Run, terms: Terms, batch: Batch) -> None:
     sums.kl += terms.kl.item()
     sums.nll += size * terms.nll.item()
     sums.examples += size if weight is None else float(weight.sum())
-    if run.state.auto_temperature is not None or run.state.plateaus:
+    if run.state.auto_temperature is not None or run.state.method.plateau:
         sums.squares += _squared_error(run, terms.outputs, batch.targets)
 
 

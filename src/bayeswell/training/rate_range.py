@@ -1,0 +1,159 @@
+"""The learning-rate range test: raise the learning rate step by step and see where the loss falls and where it breaks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from ..core.errors import DivergenceError, SettingError, check_integer
+from ..core.protocols import Progress
+from ..core.random import derive_seed, make_generator
+from ..methods import Method, build, find_method
+from .check import check_before_training, check_grad_mode
+from .data import Batch, Data, as_data
+from .devices import Devices, Engine
+from .loop import StepOptions, least_examples, train_step
+from .options import FitOptions
+from .preparing import Ready, prepare
+
+SMOOTHING = 0.9
+BREAK = 4.0
+
+
+@dataclass(frozen=True)
+class RateRange:
+    """Result of a range test.
+
+    Args:
+        rates: learning rates of the means that were tried; stds move with them.
+        losses: the smoothed objective at each.
+        suggestion: a tenth of the rate with the lowest smoothed objective, which lags behind.
+        broke_at: the rate at which the objective left the range it had fallen through; None if it did not.
+    """
+
+    rates: tuple[float, ...]
+    losses: tuple[float, ...]
+    suggestion: float
+    broke_at: float | None
+
+
+@dataclass(frozen=True)
+class _Growing:
+    """rate(t) = lowest (highest / lowest)^(t / (steps - 1)), as a factor on ``base``."""
+
+    lowest: float
+    highest: float
+    steps: int
+    base: float
+
+    name: ClassVar[str] = "growing"
+    paper: ClassVar[str] = "Smith 2017"
+
+    def rate(self, step: int) -> float:
+        return float(self.lowest * (self.highest / self.lowest) ** (step / max(1, self.steps - 1)))
+
+    def factor(self, progress: Progress) -> float:
+        return self.rate(progress.step) / self.base
+
+
+def rate_range(
+    net: Any,
+    data: Any,
+    method: str | Method = "bbb",
+    likelihood: Any = "categorical",
+    *,
+    lowest: float = 1e-5,
+    highest: float | None = None,
+    steps: int = 100,
+    batch_size: int | None = None,
+    seed: int = 0,
+    **settings: Any,
+) -> RateRange:
+    """Train while the learning rate grows geometrically (Smith 2017); the network is copied.
+
+    The objective is smoothed by a debiased moving average. The test ends when it has risen to four times the range it
+    fell through, or is not finite. Averaging, plateaus and alternation of the method are left out.
+
+    Args:
+        net: network, data, method, likelihood, batch_size and settings are those of ``fit``.
+        lowest: first learning rate.
+        highest: last one; None: 1, or 100 times the method's own if that is more.
+        steps: number of steps.
+    """
+    check_grad_mode()
+    steps = check_integer("rate_range", "steps", steps)
+    options = FitOptions.from_keywords(settings, batch_size=batch_size, seed=seed)
+    ready = prepare(net, data, likelihood, options)
+    batches = as_data(ready.data, ready.columns(options.target), ready.dtype, batch_size=options.batch_size)
+    chosen = _plain(find_method(method) if isinstance(method, str) else method, options)
+    base = chosen.optimizer.lr or 1.0
+    highest = max(1.0, 100 * base) if highest is None else highest
+    if not 0 < lowest < highest < math.inf:
+        raise SettingError(f"rate_range: `lowest` = {lowest} and `highest` = {highest}; need 0 < lowest < highest")
+    growing = _Growing(lowest, highest, steps, base)
+    with torch.random.fork_rng():
+        torch.manual_seed(derive_seed(seed, "global"))
+        return _run(chosen.changed(schedule=growing), growing, ready, batches, options)
+
+
+def _plain(method: Method, options: FitOptions) -> Method:
+    """Return the method with nothing but steps at one rate."""
+    method = method.changed(**options.settings) if options.settings else method
+    if method.optimizer.samples and method.optimizer.lr is None:
+        method = method.changed(lr=1.0)
+    if method.optimizer.lr is None:
+        raise SettingError(f"rate_range: optimizer '{method.optimizer.name}' finds its learning rate itself")
+    averaging = method.averaging if method.optimizer.samples else None
+    return method.changed(
+        std_schedule=None, plateau=None, alternate=None, post_hoc=None, averaging=averaging, members=1
+    )
+
+
+def _run(method: Method, growing: _Growing, ready: Ready, data: Data, options: FitOptions) -> RateRange:
+    engine = Engine(Devices("cpu"))
+    state = build(
+        method,
+        ready.module,
+        ready.likelihood,
+        dataset_size=data.examples,
+        batches=data.batches,
+        epochs=math.ceil(growing.steps / data.batches),
+        generator=make_generator(derive_seed(options.seed, "noise")),
+        output=options.output,
+    )
+    state.averager = None
+    check_before_training(state, data, None)
+    state.model.train()
+    step = StepOptions(engine, method.accumulate, least_examples(state.model.net), data.batches / data.shown)
+    rates: list[float] = []
+    losses: list[float] = []
+    average, broke_at = 0.0, None
+    for number, batch in zip(range(growing.steps), _endless(data, options.seed), strict=False):
+        try:
+            terms = train_step(state, batch, step)
+        except DivergenceError:
+            if number == 0:
+                raise
+            broke_at = growing.rate(number)
+            break
+        loss = math.nan if terms is None else float(terms.total)
+        average = SMOOTHING * average + (1 - SMOOTHING) * loss
+        rates.append(growing.rate(number))
+        losses.append(average / (1 - SMOOTHING ** (number + 1)))
+        fallen = max(losses[0] - min(losses), abs(losses[0]) * 0.01)
+        if not losses[-1] <= min(losses) + BREAK * fallen:
+            broke_at = rates[-1]
+            break
+    best = rates[min(range(len(losses)), key=losses.__getitem__)]
+    return RateRange(tuple(rates), tuple(losses), best / 10, broke_at)
+
+
+def _endless(data: Data, seed: int) -> Iterator[Batch]:
+    epoch = 0
+    while True:
+        yield from data.epoch(derive_seed(seed, "order", epoch))
+        epoch += 1
