@@ -230,7 +230,8 @@ class Posterior(nn.Module):
         for _ in range(count):
             with torch.no_grad():
                 noise = standard_normal((1, self.noise_size), like=like, generator=generator)
-                yield self.layout.unflatten(self.rsample(noise)[0])
+                weights = self.rsample(noise)[0]
+            yield self.layout.unflatten(weights)
 
     @property
     def num_networks(self) -> int | None:
