@@ -45,7 +45,8 @@ class FullPosterior(Posterior):
         return cholesky_factor(self.log_diagonal, self.lower)
 
     def std(self) -> Tensor:
-        return self.scale().square().sum(-1).sqrt()
+        # Not from L, whose squares may underflow.
+        return self.log_diagonal.exp() * (1 + self.lower.tril(-1).square().sum(-1)).sqrt()
 
     def covariance(self) -> Covariance:
         return Covariance(torch.zeros_like(self.mean), self.scale())

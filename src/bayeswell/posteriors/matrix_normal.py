@@ -71,8 +71,8 @@ class MatrixNormalPosterior(Posterior):
         stds = []
         for site, _, factors, std in self.pieces():
             if factors is not None:
-                row_variances, column_variances = (factor.square().sum(-1) for factor in factors)
-                std = site.from_matrix(torch.outer(row_variances, column_variances).sqrt()).reshape(-1)
+                row_std, column_std = (factor.square().sum(-1).sqrt() for factor in factors)
+                std = site.from_matrix(torch.outer(row_std, column_std)).reshape(-1)
             stds.append(std)
         return torch.cat(stds)
 
