@@ -72,7 +72,7 @@ def load_folder(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def folder_exists(path: str | Path) -> bool:
-    """Whether ``save_folder`` has finished a folder of this name."""
+    """Return whether ``save_folder`` has finished a folder of this name."""
     folder = Path(path).absolute()
     return (folder / MANIFEST).is_file() or (_previous(folder) / MANIFEST).is_file()
 
@@ -117,7 +117,7 @@ def _write(folder: Path, tensors: Mapping[str, Tensor], documents: Mapping[str, 
 
 
 def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return contiguous CPU tensors that share no memory, which safetensors needs."""
+    # safetensors takes no tensors that share memory.
     seen: set[int] = set()
     separate = {}
     for name, tensor in tensors.items():
@@ -147,7 +147,6 @@ def _manifest(folder: Path, names: list[str]) -> bytes:
 
 
 def _names(folder: Path) -> list[str]:
-    """Return the file names in the manifest."""
     try:
         names = list(json.loads((folder / MANIFEST).read_bytes())["files"])
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:

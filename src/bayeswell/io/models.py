@@ -29,7 +29,7 @@ _KIND = "bayeswell model"
 
 @dataclass(frozen=True)
 class SavedModel:
-    """A model with everything that was saved beside it."""
+    """A model and everything that was saved with it."""
 
     model: BayesianModule
     likelihood: Likelihood

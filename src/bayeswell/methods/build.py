@@ -26,7 +26,7 @@ from ..optim import (
 )
 from ..priors import PosteriorPrior, build_prior
 from ..sampling import AutoTunedSampler
-from .checks import check_likelihood, check_parts
+from .checks import check_parts
 from .method import OWN_DROPOUT, Method
 from .state import TrainState
 from .temperature import AUTO, COLD_START, PRIOR_WEIGHT, SETTLED, AutoTemperature
@@ -58,7 +58,7 @@ def build(
     """
     check_parts(method)
     likelihood = copy.deepcopy(LIKELIHOODS.resolve(likelihood))
-    _check_likelihood(method, likelihood)
+    _check_post_hoc(method, likelihood)
     model = _model(method, net, member, output, generator)
     likelihood.to(model.posterior.mean.device)
     elbo = _elbo(method, model, likelihood, dataset_size)
@@ -91,10 +91,13 @@ def build(
     )
 
 
-def _check_likelihood(method: Method, likelihood: Likelihood) -> None:
-    check_likelihood(likelihood, "estimator", method.estimator)
-    if method.post_hoc is not None:
-        check_likelihood(likelihood, "post_hoc", method.post_hoc)
+def _check_post_hoc(method: Method, likelihood: Likelihood) -> None:
+    for need in () if method.post_hoc is None else sorted(method.post_hoc.likelihood_needs):
+        if not likelihood.supports(need):
+            name = likelihood.name or type(likelihood).__name__
+            raise CompositionError(
+                f"likelihood '{name}' has no `{need}`, which post_hoc '{method.post_hoc.name}' needs; use another one"
+            )
 
 
 def _model(method: Method, net: nn.Module, member: int, output: Any, generator: torch.Generator) -> BayesianModule:
@@ -155,7 +158,7 @@ def _elbo(method: Method, model: BayesianModule, likelihood: Likelihood, dataset
 
 
 def _adapts(method: Method) -> bool:
-    """Whether something in the run has a spread for the automatic temperature to set."""
+    # Without any spread there is nothing that a temperature could set.
     spread = POINT not in method.posterior.provides or method.optimizer.samples or method.post_hoc is not None
     return method.temperature == AUTO and (spread or method.dropout == OWN_DROPOUT)
 

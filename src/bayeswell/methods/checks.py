@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..core.errors import CompositionError
 from ..core.protocols import (
     EMPIRICAL,
@@ -13,7 +11,6 @@ from ..core.protocols import (
     POINT,
     SAMPLED,
     WEIGHT_SAMPLE,
-    Likelihood,
 )
 from .method import Method
 
@@ -26,8 +23,8 @@ _WORDS = {
 
 
 def check_parts(method: Method) -> None:
-    """Raise CompositionError for parts that cannot work together in any network."""
-    _check_estimator(method)
+    """Raise CompositionError for parts that cannot work together; the ELBO checks those of its own."""
+    _check_sharpness(method)
     _check_optimizer(method)
     if method.optimizer.handles_kl:
         _check_handles_kl(method)
@@ -35,25 +32,12 @@ def check_parts(method: Method) -> None:
     _check_prediction(method)
 
 
-def check_likelihood(likelihood: Likelihood, kind: str, part: Any) -> None:
-    """Refuse a likelihood without an optional method that this part calls."""
-    for need in sorted(part.likelihood_needs):
-        if not likelihood.supports(need):
-            name = likelihood.name or type(likelihood).__name__
-            raise CompositionError(
-                f"likelihood '{name}' has no `{need}`, which {kind} '{part.name}' needs; use another {kind}"
-            )
-
-
 def _refuse(who: str, need: str, whose: str, remedy: str) -> CompositionError:
     return CompositionError(f"{who} needs {_WORDS.get(need, need)}, which {whose} does not have; use {remedy}")
 
 
-def _check_estimator(method: Method) -> None:
+def _check_sharpness(method: Method) -> None:
     estimator, posterior, sharpness = method.estimator, method.posterior, method.sharpness
-    for need in sorted(estimator.needs - posterior.provides):
-        remedy = "estimator 'weight_sampling', or posterior 'mean_field' or 'k_tied'"
-        raise _refuse(f"estimator '{estimator.name}'", need, f"posterior '{posterior.name}'", remedy)
     if sharpness is None or sharpness.rho == 0:
         return
     if not estimator.uses_weight_gradient:

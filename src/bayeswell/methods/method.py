@@ -36,8 +36,6 @@ def find_optimizer(choice: Any) -> OptimizerPart:
 
 
 def _record(kind: type) -> Callable[[Any], Any]:
-    """Return a function that makes a settings record of a mapping, and leaves a record as it is."""
-
     def resolve(choice: Any) -> Any:
         if isinstance(choice, kind):
             return choice
@@ -73,7 +71,13 @@ _PARTS: dict[str, Callable[[Any], Any]] = {
 }
 """Fields that hold one part; each accepts a name, ``{"name": ..., setting: value}`` or an object."""
 _OPTIONAL = ("divergence", "std_optimizer", "std_schedule", "averaging", "post_hoc", "sharpness")
-_NUMBERS = ("prior_weight", "std_multiplier", "std_lr", "clip_norm")
+_NUMBERS: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("prior_weight", "std_multiplier", "std_lr", "clip_norm", "budget"), {"low": 0, "above": True}),
+    "temperature": {"low": 0},
+    "dropout": {"low": 0, "high": 1},
+}
+_WORDS = {"temperature": AUTO, "budget": AUTO, "dropout": OWN_DROPOUT}
+"""Words that may replace a number."""
 _INTEGERS = ("alternate", "members", "accumulate")
 _CHOICES = {"init": INITS, "other_params": OTHER_PARAMS, "prediction": PREDICTIONS, "gradient_scale": (OVER_BATCHES,)}
 _TEXTS = ("name", "summary", "paper")
@@ -187,30 +191,21 @@ class Method:
 
 
 def _checked(owner: str, field: str, value: Any) -> Any:
-    """Return the value of one field as the method keeps it."""
     if field in _PARTS:
         return _PARTS[field](value)
+    if isinstance(value, str) and field in _WORDS:
+        if value != _WORDS[field]:
+            raise SettingError(f"{owner}: `{field}` must be a number or '{_WORDS[field]}', got {value!r}")
+        return value
     if field in _NUMBERS:
-        return check_number(owner, field, value, 0, above=True)
+        return check_number(owner, field, value, **_NUMBERS[field])
     if field in _INTEGERS:
         return check_integer(owner, field, value)
     if field in _CHOICES:
         return check_choice(owner, field, value, _CHOICES[field])
-    if field == "temperature":
-        return value if value == AUTO else check_number(owner, field, _number(owner, field, value, AUTO), 0)
-    if field == "budget":
-        return value if value == AUTO else check_number(owner, field, _number(owner, field, value, AUTO), 0, above=True)
-    if field == "dropout":
-        return value if value == OWN_DROPOUT else check_number(owner, field, _number(owner, field, value, "own"), 0, 1)
     if field == "plateau":
         return _plateaus(owner, value)
     return value
-
-
-def _number(owner: str, field: str, value: Any, word: str) -> Any:
-    if isinstance(value, numbers.Real):
-        return value
-    raise SettingError(f"{owner}: `{field}` must be a number or '{word}', got {value!r}")
 
 
 def _plateaus(owner: str, choice: Any) -> dict[str, Plateau]:

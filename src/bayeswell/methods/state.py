@@ -95,7 +95,7 @@ class TrainState:
             torch.nn.utils.clip_grad_norm_(moved, self.clip_norm)
 
     def may_sample(self, progress: Progress) -> bool:
-        """Whether the weights after the step at ``progress`` may be kept as a draw."""
+        """Return whether the weights after the step at ``progress`` may be kept as a draw."""
         return (self.auto_tuned or self.part).may_sample(progress)
 
     def advance(self) -> None:

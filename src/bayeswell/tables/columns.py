@@ -82,7 +82,7 @@ class Column:
 
     @property
     def is_scaled(self) -> list[bool]:
-        """Whether each feature may be scaled: 0 and 1 that stand for texts and missing cells are not."""
+        """Return which features may be scaled: 0 and 1 that stand for texts and missing cells are not."""
         return [self.categories is None and feature == self.name for feature in self.features]
 
     def matrix(self, cells: Cells, notes: list[str]) -> npt.NDArray[np.float64]:
@@ -227,7 +227,7 @@ def as_text(value: Any) -> str:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether it is None, NaN, or the NA or NaT of pandas."""
+    """Return whether it is None, NaN, or the NA or NaT of pandas."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, float | np.floating | decimal.Decimal) and bool(value != value)

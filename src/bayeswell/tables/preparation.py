@@ -274,7 +274,7 @@ def _typed(cells: Any, series: Any) -> Any:
 
 
 def _class_names(cells: Any, given: Any, kind: str | None) -> tuple[str, ...] | None:
-    """Return names of texts, booleans, and of integers in a frame or series that are not 0, 1, ..., K - 1."""
+    # Integers have names where they come from a frame or series and are not 0, 1, ..., K - 1.
     if cells.dtype in (torch.bool, np.dtype(bool)) and cells.ndim == 1:
         return None if kind == REAL else BOOLEANS
     if isinstance(cells, Tensor):

@@ -14,13 +14,13 @@ from ..core.errors import DataError
 
 
 def is_frame(value: Any) -> bool:
-    """Whether it is a data frame: a table with named columns."""
+    """Return whether it is a data frame: a table with named columns."""
     own = isinstance(value, Tensor | np.ndarray)
     return not own and all(hasattr(value, name) for name in ("columns", "to_numpy", "__getitem__", "__len__"))
 
 
 def is_series(value: Any) -> bool:
-    """Whether it is one column of a data frame."""
+    """Return whether it is one column of a data frame."""
     own = isinstance(value, Tensor | np.ndarray | np.generic) or is_frame(value)
     return not own and hasattr(value, "to_numpy") and hasattr(value, "dtype")
 
@@ -97,7 +97,7 @@ def check_index(inputs: Any, targets: Any) -> None:
 
 
 def _is_numbers(value: Any) -> bool:
-    """Whether nested lists hold plain numbers, so that they are one array."""
+    # Nested lists of plain numbers are one array, other lists are several inputs.
     while isinstance(value, tuple | list) and value:
         value = value[0]
     return isinstance(value, int | float | str | np.generic)
