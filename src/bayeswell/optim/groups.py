@@ -151,6 +151,8 @@ class JointOptimizer(Optimizer):
                 )
         super().__init__([group for part in parts for group in part.param_groups], {})
         self.parts = list(parts)
+        for part in parts:
+            self.state.update(part.state)
         self._share()
 
     def _share(self) -> None:
