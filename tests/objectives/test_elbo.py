@@ -250,7 +250,7 @@ def test_prior_without_closed_form_takes_monte_carlo_and_warns_once() -> None:
 @pytest.mark.parametrize(
     ("posterior", "settings", "message"),
     [
-        ("low_rank", {"estimator": "flipout"}, "factorized"),
+        ("low_rank", {"estimator": "flipout"}, "independent Gaussian"),
         ("delta", {"divergence": "monte_carlo"}, "density"),
         ("mean_field", {"estimator": "local_reparameterization", "divergence": "path_derivative"}, "drawn"),
         (

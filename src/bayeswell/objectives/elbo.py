@@ -21,6 +21,7 @@ from ..core.errors import (
 )
 from ..core.protocols import (
     ENTROPY,
+    FACTORIZED,
     LOG_PROB,
     POINT,
     WEIGHT_SAMPLE,
@@ -216,6 +217,7 @@ def scaled_prior(prior: Prior, temperature: float, prior_weight: float | None) -
 
 
 _MEANING = {
+    FACTORIZED: "independent Gaussian weights",
     WEIGHT_SAMPLE: "a weight vector drawn in every step",
     LOG_PROB: "a density log q(w)",
     ENTROPY: "a closed-form entropy",
@@ -228,19 +230,22 @@ def check_parts(
     """Raise CompositionError if one of these parts needs what another does not provide."""
     point = POINT in posterior.provides
     for need in sorted(estimator.needs - posterior.provides):
-        raise _lacks(f"estimator '{estimator.name}'", need, f"posterior '{posterior.part.name}'")
+        remedy = "estimator 'weight_sampling', or posterior 'mean_field' or 'k_tied'"
+        raise _lacks(f"estimator '{estimator.name}'", need, f"posterior '{posterior.part.name}'", remedy)
     for need in sorted(estimator.likelihood_needs):
         if not likelihood.supports(need):
             kind = likelihood.name or type(likelihood).__name__
             raise CompositionError(
-                f"estimator '{estimator.name}' needs likelihood.{need}, which '{kind}' does not have"
+                f"estimator '{estimator.name}' needs likelihood.{need}, which '{kind}' does not have; use another estimator"
             )
     divergence_label = f"divergence '{divergence.name}'"
     if WEIGHT_SAMPLE in divergence.needs and WEIGHT_SAMPLE not in estimator.provides:
-        raise _lacks(divergence_label, WEIGHT_SAMPLE, f"estimator '{estimator.name}'")
+        remedy = "divergence 'analytic', or estimator 'weight_sampling' or 'flipout'"
+        raise _lacks(divergence_label, WEIGHT_SAMPLE, f"estimator '{estimator.name}'", remedy)
     for need in sorted(divergence.needs - {WEIGHT_SAMPLE} - posterior.provides):
         if not (point and need == ENTROPY):
-            raise _lacks(divergence_label, need, f"posterior '{posterior.part.name}'")
+            remedy = "divergence 'analytic'" if point or need == LOG_PROB else "divergence 'monte_carlo'"
+            raise _lacks(divergence_label, need, f"posterior '{posterior.part.name}'", remedy)
     if ENTROPY in divergence.needs and not point and not prior.has_closed_form:
         raise CompositionError(
             f"{divergence_label} has no closed form for prior {type(prior).__name__}; use divergence 'monte_carlo' "
@@ -250,8 +255,9 @@ def check_parts(
         raise CompositionError("baseline 'leave_one_out' needs independent draws; use it without antithetic=True")
 
 
-def _lacks(owner: str, need: str, other: str) -> CompositionError:
-    return CompositionError(f"{owner} needs {_MEANING.get(need, repr(need))}, which {other} does not have")
+def _lacks(owner: str, need: str, other: str, remedy: str) -> CompositionError:
+    meaning = _MEANING.get(need, repr(need))
+    return CompositionError(f"{owner} needs {meaning}, which {other} does not have; use {remedy}")
 
 
 def _not_finite(batch: BatchContext, outputs: Any, nll: Tensor, kl: Tensor) -> Exception:
