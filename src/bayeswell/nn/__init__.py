@@ -10,16 +10,13 @@ from .description import Description, Row
 from .dropout import DrawnDropout, added_dropout, draw_masks, drawn_dropout
 from .functional import unpack_inputs
 from .init import reinitialized
-from .linear import find_linear_layers, is_linear_layer
-from .lora import is_lora
-from .module import BayesianModule, can_predict, check_prediction, trained_params
+from .linear import find_linear_layers
+from .module import BayesianModule, check_prediction, trained_params
 from .outputs import Output, output_tensor
 from .select import FROZEN, TRAINED, Selection, Where, select
-from .wiring import NORMALIZATION_LAYERS
 
 __all__ = [
     "FROZEN",
-    "NORMALIZATION_LAYERS",
     "TRAINED",
     "BayesianModule",
     "Description",
@@ -30,7 +27,6 @@ __all__ = [
     "Where",
     "added_dropout",
     "bayesian",
-    "can_predict",
     "check_prediction",
     "convolve",
     "draw_masks",
@@ -38,8 +34,6 @@ __all__ = [
     "evaluation_mode",
     "find_linear_layers",
     "has_statistics",
-    "is_linear_layer",
-    "is_lora",
     "kept_statistics",
     "output_tensor",
     "plain_attention",

@@ -105,11 +105,9 @@ def _layers(net: nn.Module) -> dict[str, _BatchNorm]:
 
 
 def _fresh_statistics(layers: Mapping[str, _BatchNorm]) -> dict[str, Tensor]:
-    """Return mean 0, variance 1 and no batch seen, in new tensors that a pass updates in place."""
+    # Mean 0, variance 1 and no batch seen, in new tensors that a pass updates in place.
     fresh = {}
-    for name, layer in layers.items():
-        prefix = f"{name}." if name else ""
-        fresh[f"{prefix}running_mean"] = torch.zeros_like(layer.get_buffer("running_mean"))
-        fresh[f"{prefix}running_var"] = torch.ones_like(layer.get_buffer("running_var"))
-        fresh[f"{prefix}num_batches_tracked"] = torch.zeros_like(layer.get_buffer("num_batches_tracked"))
+    for prefix, layer in layers.items():
+        for name, buffer in layer.named_buffers(prefix, recurse=False):
+            fresh[name] = torch.ones_like(buffer) if name.endswith("running_var") else torch.zeros_like(buffer)
     return fresh

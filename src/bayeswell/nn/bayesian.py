@@ -102,7 +102,7 @@ def _copied(net: nn.Module) -> nn.Module:
 
 
 def _check_same_kind(net: nn.Module, layout: Layout) -> None:
-    """Check that all Bayesian parameters have one dtype and device, as they become one vector."""
+    # They become one vector.
     parameters = dict(net.named_parameters())
     kinds = {(parameters[site.name].dtype, parameters[site.name].device) for site in layout.sites}
     if len(kinds) > 1:

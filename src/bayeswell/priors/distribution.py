@@ -13,9 +13,7 @@ from torch import Tensor, distributions
 from torch.distributions import Distribution
 
 from ..core.errors import SettingError, nearest
-from ..core.layout import Layout
-from ..core.protocols import Prior
-from .gaussian import GaussianPrior, Normal, check_center
+from .gaussian import Normal, check_center
 from .independent import IndependentPart
 
 QUARTILES_OF_NORMAL = 1.3489795
@@ -27,8 +25,8 @@ class DistributionPrior(IndependentPart):
     """One distribution of torch for every weight: ``DistributionPrior("StudentT", {"df": 4.0, "scale": 0.3})``.
 
     A prior may also be the distribution itself: ``prior=StudentT(4.0, scale=0.3)``. Its support must be the real line.
-    Only a Normal has a closed form of E_q[log p]; others need drawn weights (divergence ``monte_carlo`` or
-    ``path_derivative``). Where the std is infinite (Cauchy), the interquartile range / 1.35 replaces it.
+    E_q[log p] has no closed form, so drawn weights are needed (divergence ``monte_carlo`` or ``path_derivative``).
+    Where the std is infinite (Cauchy), the interquartile range / 1.35 replaces it.
     """
 
     distribution: str | Distribution = "StudentT"
@@ -40,11 +38,10 @@ class DistributionPrior(IndependentPart):
 
     def __post_init__(self) -> None:
         check_center(self)
-        made = self.made
-        label = type(made).__name__
-        if made.event_shape or made.batch_shape:
-            shape = (*made.batch_shape, *made.event_shape)
-            raise SettingError(f"prior {label}: its shape is {tuple(shape)}; give a distribution of one weight")
+        made, label = self.made, type(self.made).__name__
+        shape = (*made.batch_shape, *made.event_shape)
+        if shape:
+            raise SettingError(f"prior {label}: its shape is {shape}; give a distribution of one weight")
         support: Any = made.support
         if not bool(support.check(torch.tensor([-1e4, -1e-3, 0.0, 1e-3, 1e4])).all()):
             raise SettingError(f"prior {label}: its support is {support}; a weight may be any real number")
@@ -56,25 +53,16 @@ class DistributionPrior(IndependentPart):
         """The distribution itself."""
         if isinstance(self.distribution, Distribution):
             return self.distribution
-        kinds: dict[str, Any] = {
-            n: k for n, k in vars(distributions).items() if isinstance(k, type) and issubclass(k, Distribution)
-        }
-        if self.distribution not in kinds:
-            raise SettingError(f"prior: `distribution` = {self.distribution!r}; {nearest(self.distribution, kinds)}")
+        if self.distribution not in distributions.__all__:
+            names = nearest(str(self.distribution), distributions.__all__)
+            raise SettingError(f"prior: `distribution` = {self.distribution!r}; {names}")
         try:
             numbers = {k: torch.tensor(float(v), dtype=torch.float64) for k, v in self.settings.items()}
-            made: Distribution = kinds[self.distribution](**numbers)
+            made: Distribution = getattr(distributions, self.distribution)(**numbers)
             return made
         except (TypeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise SettingError(f"prior '{self.distribution}': settings {dict(self.settings)}: {reason:.150}") from error
-
-    def build(self, layout: Layout, like: Tensor) -> Prior:
-        made = self.made
-        if not isinstance(made, distributions.Normal):
-            return super().build(layout, like)
-        around = like.detach() if self.center == "network" else torch.zeros_like(like)
-        return GaussianPrior(layout, made.scale.to(like).repeat(len(layout.sites)), around + float(made.loc))
 
     def log_density(self, weights: Tensor) -> Tensor:
         value: Tensor = self.made.log_prob(weights)

@@ -58,7 +58,6 @@ class PosteriorPrior(Prior):
 
 
 def _frozen(posterior: Posterior) -> Posterior:
-    """Copy a posterior; its parameters become buffers."""
     copied = copy.deepcopy(posterior)
     for module in copied.modules():
         for name, parameter in list(module._parameters.items()):
