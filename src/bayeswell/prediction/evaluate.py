@@ -67,7 +67,10 @@ class Evaluation(Mapping[str, Estimate]):
 
     def frame(self) -> Any:
         """Return a pandas DataFrame with one row per score: value and se."""
-        columns = {"value": [one.value for one in self.values()], "se": [one.se for one in self.values()]}
+        columns: dict[str, list[Any]] = {
+            "value": [one.value for one in self.values()],
+            "se": [one.se for one in self.values()],
+        }
         return data_frame(columns, index=list(self))
 
     def __repr__(self) -> str:
@@ -157,18 +160,14 @@ def _predict_and_score(
     prediction: str | None,
 ) -> tuple[ClassPrediction | RealPrediction | None, Tensor]:
     """Return the prediction (None if the likelihood cannot predict) and the (D, S) NLLs of the same draws."""
-    losses, fold = NLLFold(likelihood, targets), None
-    joint = not likelihood.supports("probabilities")
+    losses, classes = NLLFold(likelihood, targets), likelihood.supports("probabilities")
+    fold = PredictionFold(likelihood, keep_samples=not classes)
     source = make_source(model, None, seed)
-    for found in grouped(outputs(model, inputs, draws, source, batch_size, prediction=prediction, joint=joint)):
+    for found in grouped(outputs(model, inputs, draws, source, batch_size, prediction=prediction, joint=not classes)):
         losses.update(found)
-        if fold is None:
-            part = likelihood.for_outputs(found[0])
-            predicts = part.supports("probabilities") or part.supports("mean_and_variance")
-            fold = PredictionFold(part, keep_samples=not part.supports("probabilities")) if predicts else False
-        if fold:
+        if likelihood.supports("probabilities") or likelihood.supports("mean_and_variance"):
             fold.update(found, most_draws=draws)
-    return (fold.result(like_of(model).dtype) if fold else None), losses.matrix.double()
+    return (fold.result(like_of(model).dtype) if fold.count else None), losses.matrix.double()
 
 
 def _class_arrays(predicted: ClassPrediction, likelihood: Likelihood, targets: Tensor) -> Arrays:

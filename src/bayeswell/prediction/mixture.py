@@ -91,7 +91,8 @@ class PredictiveMixture:
         if not self.likelihood.supports("cdf"):
             return (self._all_targets(0) <= values).double().mean(0)
         found = self.likelihood.cdf(self._flat(), values.expand(draws, *values.shape).flatten(0, 1))
-        return found.unflatten(0, (draws, -1)).mean(0)
+        mixed: Tensor = found.unflatten(0, (draws, -1)).mean(0)
+        return mixed
 
     def _bisected(self, level: float) -> Tensor:
         means, variances = self.likelihood.mean_and_variance(self._flat())

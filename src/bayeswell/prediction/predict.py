@@ -201,14 +201,19 @@ class PredictionFold:
         _check_finite(self._mean)
         if self._classes:
             total = torch.special.entr(self._mean).sum(-1)
-            parts = (self._mean, spread.sqrt(), total, torch.minimum(self._own, total))
-            return ClassPrediction(*(part.to(dtype) for part in parts), self.count, samples)
+            return ClassPrediction(
+                probabilities=self._mean.to(dtype),
+                probability_std=spread.sqrt().to(dtype),
+                entropy=total.to(dtype),
+                expected_entropy=torch.minimum(self._own, total).to(dtype),
+                draws=self.count,
+                samples=samples,
+            )
         mixture = None
         if self._outputs:
             # Copied: the noise of the likelihood may be trained further.
             mixture = PredictiveMixture(torch.cat(self._outputs).to(dtype), copy.deepcopy(self.likelihood))
-        moments = (part.to(dtype) for part in (self._mean, spread, self._own))
-        return RealPrediction(*moments, self.count, samples, mixture)
+        return RealPrediction(self._mean.to(dtype), spread.to(dtype), self._own.to(dtype), self.count, samples, mixture)
 
 
 def _check_finite(mean: Tensor) -> None:

@@ -196,7 +196,7 @@ class RealPrediction:
         return torch.stack([mixture.quantile(level, seed) for level in levels]).to(self.mean.dtype)
 
     def interval(self, level: float = 0.9, *, seed: int = 0) -> Interval:
-        """Return the central interval of targets, with (1 - level) / 2 of the mixture on each side (counts: at most)."""
+        """Return the central interval of targets: (1 - level) / 2 of the mixture lie on each side (counts: at most)."""
         level = check_number("interval", "level", level, 0, 1 - 1e-9, above=True)
         return Interval(*self.quantile([(1 - level) / 2, (1 + level) / 2], seed=seed))
 
