@@ -36,11 +36,11 @@ class Site:
     fan_out: int
     output_dim: int = 0
 
-    @property
+    @cached_property
     def name(self) -> str:
         return self.names[0]
 
-    @property
+    @cached_property
     def size(self) -> int:
         return math.prod(self.shape)
 
@@ -49,7 +49,7 @@ class Site:
         patterns = (patterns,) if isinstance(patterns, str) else patterns
         return any(fnmatchcase(self.name, pattern) for pattern in patterns)
 
-    @property
+    @cached_property
     def matrix_shape(self) -> tuple[int, int] | None:
         """(output units, inputs x kernel area) of a weight matrix or convolution kernel, else None."""
         if len(self.shape) < 2:
