@@ -46,8 +46,8 @@ def test_density_of_real_targets_integrates_to_one(name: str) -> None:
 def test_probabilities_of_counts_sum_to_one_and_match_the_moments(name: str) -> None:
     likelihood, outputs = CASES[name][0], outputs_of(name)[:1, :1]
     counts = torch.arange(400, dtype=torch.float64)[:, None]
-    mass = torch.exp(-likelihood.nll(outputs.expand(400, 1), counts))
-    mean, variance = likelihood.mean_and_variance(outputs)
+    mass = torch.exp(-likelihood.nll(outputs.expand(400, 1), counts)).detach()
+    mean, variance = (part.detach() for part in likelihood.mean_and_variance(outputs))
     assert float(mass.sum()) == pytest.approx(1, rel=1e-6)
     first = (mass * counts[:, 0]).sum()
     torch.testing.assert_close(first, mean[0, 0], rtol=1e-6, atol=0)

@@ -20,22 +20,21 @@ from .common import (
     check_tensors,
     first_wrong,
     match_shape,
-    signed_root,
     sum_per_example,
+    weighted_copy,
     with_settings,
 )
-from .weighted import LabelLikelihood, WeightedPositions
 
 
 @dataclass(eq=False)
-class Bernoulli(DiagonalCurvature, LabelLikelihood):
+class Bernoulli(DiagonalCurvature):
     """Targets 0 or 1, independent given the outputs: p(y = 1 | f) = sigmoid(f / T).
 
     Outputs are logits (S,), (S, 1) or (S, L) for L labels that may hold at once (further axes count as labels).
     Targets have the same shape; (S,) and (S, 1) are interchangeable. NLL in nats, summed over the labels.
 
     Args:
-        class_weights: what a 0 and a 1 count for, the same for every label (see ``weighted.py``).
+        class_weights: what a 0 and a 1 count for, the same for every label (see ``Categorical``).
         temperature: T divides the logits; above 1 the probabilities are less sure.
     """
 
@@ -47,6 +46,7 @@ class Bernoulli(DiagonalCurvature, LabelLikelihood):
 
     def __post_init__(self) -> None:
         super().__init__()
+        self._position_roots: Tensor | None = None
         self.class_weights = as_class_weights(self.name, self.class_weights)
         if self.class_weights is not None and len(self.class_weights) != 2:
             raise SettingError(f"bernoulli: `class_weights` must be two numbers, got {self.class_weights!r}")
@@ -73,17 +73,14 @@ class Bernoulli(DiagonalCurvature, LabelLikelihood):
 
     def nll(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """(S,): sum of weight_y (softplus(f) - y f)."""
-        losses = self.position_nll(outputs, targets)
-        if self.class_weights is not None:
-            weights = losses.new_tensor(self.class_weights)
-            losses = losses * weights[match_shape(self.name, targets, losses.shape).long()]
-        return sum_per_example(losses)
-
-    def position_nll(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """NLL of every label, without weights, in the shape of the outputs."""
         logits = self._logits(outputs)
-        matched = match_shape(self.name, targets, logits.shape).to(logits.dtype)
-        return F.binary_cross_entropy_with_logits(logits, matched, reduction="none")
+        labels = match_shape(self.name, targets, logits.shape)
+        losses = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="none")
+        if self.class_weights is not None:
+            losses = losses * losses.new_tensor(self.class_weights)[labels.long()]
+        elif self._position_roots is not None:
+            losses = losses * self._position_roots.reshape(losses.shape)
+        return sum_per_example(losses)
 
     @torch.no_grad()
     def sample(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -95,19 +92,15 @@ class Bernoulli(DiagonalCurvature, LabelLikelihood):
         With class weights it depends on the label; here is its expectation over labels, larger by the factor
         (1 - p) weight_0 + p weight_1.
         """
-        diagonal = self._unweighted_diagonal(outputs)
-        if self.class_weights is None:
-            return diagonal
-        p = torch.sigmoid(self._logits(outputs))
-        return diagonal * ((1 - p) * self.class_weights[0] + p * self.class_weights[1])
-
-    def unweighted_root(self, outputs: Tensor, generator: torch.Generator | None) -> Tensor:
-        return signed_root(self._unweighted_diagonal(outputs), generator)
-
-    def _unweighted_diagonal(self, outputs: Tensor) -> Tensor:
         logits = self._logits(outputs)
         # In logs: 1 - p would round to 0.
-        return (F.logsigmoid(logits) + F.logsigmoid(-logits)).exp() / self.temperature**2
+        diagonal = (F.logsigmoid(logits) + F.logsigmoid(-logits)).exp() / self.temperature**2
+        if self._position_roots is not None:
+            return diagonal * self._position_roots.square().reshape(diagonal.shape).to(diagonal.dtype)
+        if self.class_weights is None:
+            return diagonal
+        p = torch.sigmoid(logits)
+        return diagonal * ((1 - p) * self.class_weights[0] + p * self.class_weights[1])
 
     def probabilities(self, outputs: Tensor) -> Tensor:
         """p(y = 0), p(y = 1) on the last axis: (S, 2) for one logit, (S, L, 2) for L."""
@@ -122,10 +115,7 @@ class Bernoulli(DiagonalCurvature, LabelLikelihood):
     def for_sampled_targets(self, targets: Tensor) -> Likelihood:
         if self.class_weights is None:
             return self
-        return WeightedPositions(self, torch.tensor(self.class_weights, device=targets.device)[targets.long()])
-
-    def expand_to_outputs(self, positions: Tensor, outputs: Tensor) -> Tensor:
-        return match_shape(self.name, positions, outputs.shape)
+        return weighted_copy(self, torch.tensor(self.class_weights, device=targets.device)[targets.long()])
 
     def _logits(self, outputs: Tensor) -> Tensor:
         values = at_least_float32(outputs)

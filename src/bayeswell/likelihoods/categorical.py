@@ -22,22 +22,24 @@ from .common import (
     safe_sqrt,
     sum_per_example,
     weight_tensor,
+    weighted_copy,
     with_settings,
 )
-from .weighted import LabelLikelihood, WeightedPositions
 
 # torch skips label -100 by default; here only `ignore_index` is skipped.
 _NO_LABEL = -(2**62)
 
 
 @dataclass(eq=False)
-class Categorical(LabelLikelihood):
+class Categorical(Likelihood):
     """Class labels 0 to K-1: p(y | f) = softmax(f / T)_y.
 
     Outputs are logits (S, K), targets integers (S,). NLL in nats, summed over all positions of an example.
 
     Args:
-        class_weights: one number a class; the NLL of a position counts weight_y times (see ``weighted.py``).
+        class_weights: one number a class; the NLL of a position counts weight_y times. It is not divided by the sum of
+            the weights: a weight of 2 is the label met twice, and the posterior is that of p(y | f)^weight_y. Weights
+            that average to 1 over the data keep the balance of data and prior.
         ignore_index: positions with this label do not count.
         class_axis: axis of the classes if outputs have more than two axes: 1 for (S, K, ...), as in
             ``torch.nn.functional.cross_entropy``, or -1 for (S, ..., K). Targets are then (S, ...).
@@ -54,6 +56,7 @@ class Categorical(LabelLikelihood):
 
     def __post_init__(self) -> None:
         super().__init__()
+        self._position_roots: Tensor | None = None
         self.class_weights = as_class_weights(self.name, self.class_weights)
         check_number(self.name, "temperature", self.temperature, 0, above=True)
         if self.ignore_index is not None:
@@ -73,8 +76,7 @@ class Categorical(LabelLikelihood):
                 f"{self.name}: targets are {targets.dtype}; class labels must be integers from 0 to {classes - 1} "
                 "(real-valued targets need likelihood='gaussian')"
             )
-        if self.class_weights is not None:
-            weight_tensor(self.name, self.class_weights, classes, outputs)
+        self._weights(outputs, classes)
         self._check_shape(targets, outputs)
         labels = targets.long()
         wrong = ((labels < 0) | (labels >= classes)) & self._is_valid(labels)
@@ -87,18 +89,12 @@ class Categorical(LabelLikelihood):
 
     def nll(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """(S,): sum over positions of weight_y (logsumexp(f) - f_y); 0 where y is ignored."""
-        return sum_per_example(self._losses(outputs, targets, self.class_weights, self.ignore_index))
-
-    def position_nll(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """(S, ...): the NLL of every position, without weights; no label is ignored."""
-        return self._losses(outputs, targets, None, None)
-
-    def _losses(self, outputs: Tensor, targets: Tensor, weights: Sequence[float] | None, ignored: int | None) -> Tensor:
         self._check_shape(targets, outputs)
         logits = self._logits(outputs).movedim(self._axis(outputs), 1)
-        weight = None if weights is None else weight_tensor(self.name, weights, logits.shape[1], logits)
-        ignore = _NO_LABEL if ignored is None else ignored
-        return F.cross_entropy(logits, targets.long(), weight, reduction="none", ignore_index=ignore)
+        weights = self._weights(logits, logits.shape[1])
+        ignore = _NO_LABEL if self.ignore_index is None else self.ignore_index
+        losses = F.cross_entropy(logits, targets.long(), weights, reduction="none", ignore_index=ignore)
+        return sum_per_example(losses if self._position_roots is None else losses * self._position_roots)
 
     @torch.no_grad()
     def sample(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -113,19 +109,15 @@ class Categorical(LabelLikelihood):
         This is the reparameterized Fisher: unlike sampled labels it can be differentiated through p. With class weights
         the Hessian depends on the label; here is its expectation over labels, (sum_k weight_k p_k) (diag(p) - p p').
         """
-        root = self.unweighted_root(outputs, generator)
-        if self.class_weights is None:
-            return root
-        p = self.probabilities(outputs)
-        expected = p @ weight_tensor(self.name, self.class_weights, p.shape[-1], p)
-        return root * safe_sqrt(expected).unsqueeze(self._axis(outputs))
-
-    def unweighted_root(self, outputs: Tensor, generator: torch.Generator | None) -> Tensor:
         axis = self._axis(outputs)
         # sqrt(p) as exp(log p / 2): the derivative of sqrt is infinite where p underflows to 0.
         root = F.log_softmax(self._logits(outputs), dim=axis).mul(0.5).exp()
         u = root * random_signs(root.shape, like=root, generator=generator)
-        return (u - root.square() * u.sum(dim=axis, keepdim=True)) / self.temperature
+        u = (u - root.square() * u.sum(dim=axis, keepdim=True)) / self.temperature
+        if self._position_roots is not None:
+            return u * self._position_roots.to(u.dtype).unsqueeze(axis)
+        weights = self._weights(u, u.shape[axis])
+        return u if weights is None else u * safe_sqrt(self.probabilities(outputs) @ weights).unsqueeze(axis)
 
     def probabilities(self, outputs: Tensor) -> Tensor:
         """(S, ..., K): softmax, with the classes moved to the last axis."""
@@ -139,6 +131,11 @@ class Categorical(LabelLikelihood):
         return None if self.ignore_index is None else self._is_valid(targets)
 
     def for_sampled_targets(self, targets: Tensor) -> Likelihood:
+        """Return a likelihood whose positions keep the weights of these targets.
+
+        The Hessian H of a position's NLL does not depend on the label. With square roots of weights in the NLL, sampled
+        labels have scores s with E[s s'] = weight H: the Hessian of the weighted NLL at the observed labels.
+        """
         if self.class_weights is None and self.ignore_index is None:
             return self
         valid = self._is_valid(targets)
@@ -147,10 +144,10 @@ class Categorical(LabelLikelihood):
             by_class = weights.new_tensor(self.class_weights)
             # An ignored label may be no class at all: it looks up class 0 and has weight 0.
             weights = weights * by_class[torch.where(valid, targets.long(), 0)]
-        return WeightedPositions(self, weights)
+        return weighted_copy(self, weights)
 
-    def expand_to_outputs(self, positions: Tensor, outputs: Tensor) -> Tensor:
-        return positions.unsqueeze(self._axis(outputs))
+    def _weights(self, like: Tensor, classes: int) -> Tensor | None:
+        return None if self.class_weights is None else weight_tensor(self.name, self.class_weights, classes, like)
 
     def _is_valid(self, targets: Tensor) -> Tensor:
         labels = targets.long()  # in a byte, -100 would be 156

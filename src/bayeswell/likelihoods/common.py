@@ -25,16 +25,18 @@ class DiagonalCurvature(Likelihood):
 
     def curvature_root(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """u = sqrt(h) z with random signs z: E[u u'] = diag(h), h = ``curvature_diagonal(outputs)``."""
-        return signed_root(self.curvature_diagonal(outputs), generator)
-
-
-def signed_root(diagonal: Tensor, generator: torch.Generator | None) -> Tensor:
-    return safe_sqrt(diagonal) * random_signs(diagonal.shape, like=diagonal, generator=generator)
+        root = safe_sqrt(self.curvature_diagonal(outputs))
+        return root * random_signs(root.shape, like=root, generator=generator)
 
 
 def at_least_float32(outputs: Tensor) -> Tensor:
     """Return 16-bit outputs in float32: the exponentials of a likelihood overflow in 16 bits."""
     return outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
+
+
+def as_float64(values: Tensor) -> Tensor:
+    """Return float64 values where the device has it: float32 loses the digits of differences of log gammas."""
+    return values if values.device.type == "mps" else values.double()
 
 
 def sum_per_example(values: Tensor) -> Tensor:
@@ -108,6 +110,14 @@ def weight_tensor(owner: str, weights: Sequence[float], classes: int, like: Tens
     if len(weights) != classes:
         raise DataError(f"{owner}: `class_weights` has {len(weights)} numbers, but there are {classes} classes")
     return torch.tensor(weights, dtype=like.dtype, device=like.device)
+
+
+def weighted_copy(likelihood: LikelihoodT, weights: Tensor) -> LikelihoodT:
+    """Return a copy without class weights whose positions have these weights, for sampled labels only."""
+    changed: Any = with_settings(likelihood, class_weights=None)
+    changed._position_roots = weights.sqrt()
+    found: LikelihoodT = changed
+    return found
 
 
 def learned_log(owner: str, setting: str, start: float | Sequence[float]) -> nn.Parameter:

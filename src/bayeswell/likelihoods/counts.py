@@ -13,7 +13,7 @@ from torch.distributions import Poisson as TorchPoisson
 from torch.nn import functional as F
 
 from ..core.errors import check_choice, check_number
-from .common import DiagonalCurvature, at_least_float32, learned_log, log_of, match_shape, sum_per_example
+from .common import DiagonalCurvature, as_float64, at_least_float32, learned_log, log_of
 from .distribution import DistributionLikelihood
 
 LOG_MEAN_LIMIT = 40.0
@@ -38,13 +38,8 @@ class Poisson(CountLikelihood):
     paper: ClassVar[str] = "Nelder & Wedderburn 1972"
 
     def distribution(self, outputs: Tensor) -> Distribution:
-        return TorchPoisson(_bounded_exp(outputs), validate_args=False)
-
-    def nll(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """(S,): sum of exp(f) - y f + log y!, finite for any f."""
-        log_rate = at_least_float32(outputs)
-        counts = match_shape(self.name, targets, log_rate.shape).to(log_rate.dtype)
-        return sum_per_example(_bounded_exp(log_rate) - counts * log_rate + torch.lgamma(counts + 1))
+        # In float64, where exp(f) does not underflow.
+        return TorchPoisson(_bounded_exp(as_float64(outputs)), validate_args=False)
 
     def curvature_diagonal(self, outputs: Tensor) -> Tensor:
         """exp(f): the Hessian, whatever the targets."""
@@ -90,7 +85,7 @@ class NegativeBinomial(CountLikelihood):
 
     def distribution(self, outputs: Tensor) -> Distribution:
         # In float64: for a small dispersion, log gamma functions of large numbers are subtracted.
-        logits, log_r = self._logits_and_log_r(outputs.double())
+        logits, log_r = self._logits_and_log_r(as_float64(outputs))
         return TorchNegativeBinomial(log_r.exp().expand_as(logits), logits=logits, validate_args=False)
 
     def curvature_diagonal(self, outputs: Tensor) -> Tensor:

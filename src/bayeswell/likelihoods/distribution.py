@@ -17,7 +17,7 @@ from torch.distributions import Bernoulli, Categorical, Distribution, Independen
 
 from ..core.errors import DataError, NetworkError, SettingError
 from ..core.protocols import Likelihood
-from .common import at_least_float32, check_tensors, first_wrong, match_shape, sum_per_example
+from .common import as_float64, at_least_float32, check_tensors, first_wrong, match_shape, sum_per_example
 
 
 class DistributionLikelihood(Likelihood):
@@ -133,7 +133,7 @@ class DistributionLikelihood(Likelihood):
         value = match_shape(self._owner, targets, (*found.batch_shape, *found.event_shape))
         if isinstance(_base(found), Categorical):
             return value if value.is_floating_point() else value.long()
-        return value if value.dtype == torch.float64 else value.to(torch.float32)
+        return value if value.dtype == torch.float32 else as_float64(value)
 
 
 class FunctionLikelihood(DistributionLikelihood):
@@ -183,9 +183,7 @@ def _predictions(found: Distribution) -> frozenset[str]:
     except NotImplementedError:
         return frozenset()
     try:
-        if not base.event_shape and not base.support.is_discrete:
-            base.cdf(mean)
-            return frozenset({"mean_and_variance", "cdf"})
+        base.cdf(mean)
     except (NotImplementedError, ValueError):
-        pass
-    return frozenset({"mean_and_variance"})
+        return frozenset({"mean_and_variance"})
+    return frozenset({"mean_and_variance", "cdf"})

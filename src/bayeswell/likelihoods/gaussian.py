@@ -69,19 +69,17 @@ class Gaussian(DiagonalCurvature):
             self.log_std = learned_log(self.name, "std", stds or [float(self.std)] * (self._count or 1))  # type: ignore[arg-type]
 
     def _number_of_outputs(self, stds: tuple[float, ...] | None) -> int | None:
-        """Number of outputs of an example, where the noise has one std for each."""
+        """Return the number of outputs with separate stds; None if all share one."""
         if self.noise == PER_INPUT and self.std != 1.0:
             raise SettingError(f"gaussian: `std` = {self.std!r} is unused with noise 'per_input'; leave it out")
         if self.noise == LEARNED and stds is not None:
             raise SettingError("gaussian: several `std` need noise 'per_output' (learned) or 'known' (fixed)")
         if self.outputs is not None:
             check_integer(self.name, "outputs", self.outputs)
-            if self.noise != PER_OUTPUT and stds is None:
-                raise SettingError(f"gaussian: `outputs` is used with noise 'per_output' only, got {self.outputs}")
         if stds is None:
             if self.noise == PER_OUTPUT and self.outputs is None:
                 raise SettingError("gaussian: noise 'per_output' needs the number of outputs, as in outputs=3")
-            return self.outputs
+            return self.outputs if self.noise == PER_OUTPUT else None
         if not stds or self.outputs not in (None, len(stds)):
             raise SettingError(f"gaussian: `std` has {len(stds)} numbers, but `outputs` is {self.outputs}")
         return len(stds)

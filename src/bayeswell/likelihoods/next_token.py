@@ -57,17 +57,13 @@ class NextToken(Categorical):
         """(S,): summed over the tokens that count."""
         return super().nll(outputs, self.aligned_targets(targets))
 
-    def position_nll(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """(S, T): the NLL of every position, without class weights; 0 for the last."""
-        return self._losses(outputs, self.aligned_targets(targets), None, self.ignore_index)
-
     @torch.no_grad()
     def sample(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """(S, T): drawn tokens; the first is ignored."""
         return F.pad(super().sample(outputs, generator)[:, :-1], (1, 0), value=self.ignore_index)
 
-    def unweighted_root(self, outputs: Tensor, generator: torch.Generator | None) -> Tensor:
-        root = super().unweighted_root(outputs, generator)
+    def curvature_root(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        root = super().curvature_root(outputs, generator)
         return torch.cat([root[:, :-1], torch.zeros_like(root[:, -1:])], dim=1)
 
     def valid_mask(self, targets: Tensor) -> Tensor | None:

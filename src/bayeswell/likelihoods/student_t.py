@@ -14,7 +14,16 @@ from torch.distributions import Distribution
 from torch.distributions import StudentT as TorchStudentT
 
 from ..core.errors import SettingError, check_choice, check_number
-from .common import DiagonalCurvature, at_least_float32, check_real, check_tensors, learned_log, log_of, with_settings
+from .common import (
+    DiagonalCurvature,
+    as_float64,
+    at_least_float32,
+    check_real,
+    check_tensors,
+    learned_log,
+    log_of,
+    with_settings,
+)
 from .distribution import DistributionLikelihood
 
 
@@ -50,8 +59,9 @@ class StudentT(DiagonalCurvature, DistributionLikelihood):
 
     def distribution(self, outputs: Tensor) -> Distribution:
         # In float64: for a large df, log gamma functions of large numbers are subtracted.
-        scale, df = self._scale_and_df(outputs.double())
-        return TorchStudentT(df, outputs.double(), scale, validate_args=False)
+        location = as_float64(outputs)
+        scale, df = self._scale_and_df(location)
+        return TorchStudentT(df, location, scale, validate_args=False)
 
     def check(self, targets: Tensor, outputs: Tensor) -> None:
         check_real(self.name, check_tensors(self.name, targets, outputs), at_least_float32(outputs).dtype)

@@ -18,7 +18,7 @@ def fit_temperature(logits: Array, labels: Array) -> float:
     """Return the T in 0.05 to 20 with the lowest NLL of softmax(logits / T); logits (S, ..., K), labels (S, ...).
 
     The log of averaged probabilities will do for logits. Fit on examples that are used neither to train nor to test.
-    Newton's method within a bracket, on the derivative in a = 1/T: the NLL is convex in a.
+    The NLL is convex in a = 1/T, with the derivative mean(E_a[z] - z_y): bisection in log T.
     """
     values = as_numbers("logits", logits)
     if values.dim() < 2:
@@ -28,17 +28,13 @@ def fit_temperature(logits: Array, labels: Array) -> float:
     chosen = rows.gather(-1, truth.reshape(-1, 1)).squeeze(-1)
     if bool((rows == rows[:, :1]).all()):
         return 1.0  # T makes no difference
-    low, high = math.log(1 / TEMPERATURE_RANGE[1]), math.log(1 / TEMPERATURE_RANGE[0])
-    inverse = 1.0
-    for _ in range(100):
-        slope, curvature = _slope_and_curvature(rows, chosen, inverse)
-        low, high = (math.log(inverse), high) if slope < 0 else (low, math.log(inverse))
-        proposed = inverse - slope / curvature if curvature > 0 else 0.0
-        inside = proposed > 0 and low < math.log(proposed) < high
-        previous, inverse = inverse, proposed if inside else math.exp(0.5 * (low + high))
-        if abs(inverse - previous) <= 1e-10 * inverse:
-            break
-    return 1 / inverse
+    low, high = (math.log(t) for t in TEMPERATURE_RANGE)
+    for _ in range(50):
+        middle = 0.5 * (low + high)
+        weights = (rows / math.exp(middle)).softmax(-1)
+        too_sure = float(((weights * rows).sum(-1) - chosen).mean()) > 0
+        low, high = (middle, high) if too_sure else (low, middle)
+    return math.exp(0.5 * (low + high))
 
 
 def scale_by_temperature(probabilities: Array, temperature: float) -> Tensor:
@@ -48,11 +44,3 @@ def scale_by_temperature(probabilities: Array, temperature: float) -> Tensor:
     if temperature == 1:
         return values
     return (values.double().clamp_min(DRAW_FLOOR).log() / temperature).softmax(-1).to(values.dtype)
-
-
-def _slope_and_curvature(rows: Tensor, chosen: Tensor, inverse: float) -> tuple[float, float]:
-    """Derivatives of mean(logsumexp(a z) - a z_y) in a: mean(E_a[z] - z_y) and mean Var_a[z]."""
-    weights = (inverse * rows).softmax(-1)
-    expected = (weights * rows).sum(-1)
-    variance = (weights * (rows - expected[:, None]).square()).sum(-1)
-    return float((expected - chosen).mean()), float(variance.mean())
