@@ -68,6 +68,8 @@ def test_numpy_numbers_are_numbers():
     [
         ({"members": 0}, "`members` must be an integer of at least 1, got 0"),
         ({"members": True}, "members"),
+        ({"members": None}, "members"),
+        ({"lr": True}, "`lr` must be a finite number"),
         ({"std_multiplier": -1}, "`std_multiplier` must be above 0"),
         ({"temperature": "warm"}, "`temperature` must be a number or 'auto', got 'warm'"),
         ({"temperature": -0.5}, "`temperature`"),

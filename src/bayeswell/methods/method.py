@@ -70,9 +70,8 @@ _PARTS: dict[str, Callable[[Any], Any]] = {
     "sharpness": _record(Sharpness),
 }
 """Fields that hold one part; each accepts a name, ``{"name": ..., setting: value}`` or an object."""
-_OPTIONAL = ("divergence", "std_optimizer", "std_schedule", "averaging", "post_hoc", "sharpness")
 _NUMBERS: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("prior_weight", "std_multiplier", "std_lr", "clip_norm", "budget"), {"low": 0, "above": True}),
+    **{name: {"low": 0, "above": True} for name in ("prior_weight", "std_multiplier", "std_lr", "clip_norm", "budget")},
     "temperature": {"low": 0},
     "dropout": {"low": 0, "high": 1},
 }
@@ -147,7 +146,7 @@ class Method:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if value is not None or (field.name in _PARTS and field.name not in _OPTIONAL):
+            if value is not None or field.default is not None:
                 object.__setattr__(self, field.name, _checked(self.name, field.name, value))
         if self.temperature == AUTO and self.prior_weight is not None:
             raise SettingError(

@@ -13,10 +13,7 @@ from ..core.protocols import Likelihood
 from ..objectives import ELBO
 
 AUTO = "auto"
-COLD_START = 1e-3
-"""Temperature until ``ADAPTS_FROM``, so that the means are found first."""
-SHARE = 0.1
-PRIOR_WEIGHT = 0.1
+COLD_START, SHARE, PRIOR_WEIGHT = 1e-3, 0.1, 0.1
 ADAPTS_FROM, SETTLED = 0.3, 0.5
 """Shares of training: the first change, and the last one where an averager watches."""
 _UNKNOWN = 0.05
@@ -47,21 +44,16 @@ class TargetSpread:
             self.counts = counts
 
     def unexplained(self, likelihood: Likelihood, metrics: Mapping[str, float]) -> float:
-        """Return the share of the uncertainty that a fit leaves, in [0, 1].
-
-        MSE / variance where the metrics have "rmse"; else NLL / entropy, of class frequencies or of counts.
-        """
+        """MSE / variance where the metrics have "rmse"; else NLL / entropy, of class frequencies or of counts."""
         if not self.examples:
             return _UNKNOWN
         count, total, squares = self.moments
-        mean = total / count
-        variance = squares / count - mean.square()
+        mean, variance = total / count, squares / count - (total / count).square()
         if "rmse" in metrics:
             return _ratio(metrics["rmse"] ** 2, float(variance.mean()))
         if len(self.counts):
-            frequencies = self.counts / self.counts.sum()
-            per_example = float(self.counts.sum()) / self.examples
-            return _ratio(metrics["nll"], per_example * float(torch.special.entr(frequencies).sum()))
+            entropy = float(torch.special.entr(self.counts / self.counts.sum()).sum())
+            return _ratio(metrics["nll"], float(self.counts.sum()) / self.examples * entropy)
         if bool(((mean >= 0) & (mean <= 1) & (squares == total)).all()):
             return _ratio(metrics["nll"], float(torch.special.entr(torch.stack([mean, 1 - mean])).sum()))
         if likelihood.is_discrete:
@@ -71,11 +63,11 @@ class TargetSpread:
 
 
 class AutoTemperature:
-    """A cold posterior whose temperature is set by how much of the targets' uncertainty the fit leaves.
+    """A cold posterior whose temperature is set by the share of the targets' uncertainty that the fit leaves.
 
-    The target is exp(-(NLL - ``PRIOR_WEIGHT`` log p(w)) / T). T starts at ``COLD_START``; after each epoch from
-    ``ADAPTS_FROM`` of training on it is T = ``SHARE`` x (unexplained share). The prior's pull on the means is the same
-    at each T: T says how wide q is. A posterior at T = 1 would drown a nearly exact fit in its own width.
+    The target is exp(-(NLL - ``PRIOR_WEIGHT`` log p(w)) / T). T starts at ``COLD_START``, so that the means are found
+    first; after each epoch from ``ADAPTS_FROM`` of training on it is ``SHARE`` x (unexplained share). The pull of the
+    prior on the means is the same at each T. At T = 1 a nearly exact fit would drown in the width of its posterior.
 
     Only ``elbo.temperature``, the temperature of a sampler, the effective sample size of IVON (N / T) and the
     probability of ``dropout`` (= T) change; the model's prior never does.
@@ -90,7 +82,7 @@ class AutoTemperature:
     ) -> None:
         self.elbo, self.optimizer, self.dropout, self.until = elbo, optimizer, list(dropout), until
         self.spread = TargetSpread()
-        self._show(COLD_START)
+        self._set(COLD_START)
 
     @property
     def temperature(self) -> float:
@@ -112,21 +104,21 @@ class AutoTemperature:
                 group["temperature"] *= ratio
             if "ess" in group:
                 group["ess"] /= ratio
-        self._show(temperature)
+        self._set(temperature)
 
-    def _show(self, temperature: float) -> None:
+    def _set(self, temperature: float) -> None:
         self.elbo.temperature = temperature
         for layer in self.dropout:
             layer.p = temperature  # type: ignore[assignment]
 
     def state_dict(self) -> dict[str, Any]:
-        """Temperature and target counts; the optimizer keeps its own groups."""
         return {"temperature": self.temperature, **vars(self.spread)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load the state; the optimizer loads its groups itself."""
         self.spread.examples = int(state["examples"])
         self.spread.counts, self.spread.moments = state["counts"], state["moments"]
-        self._show(float(state["temperature"]))
+        self._set(float(state["temperature"]))
 
 
 def _ratio(part: float, whole: float) -> float:
