@@ -80,9 +80,9 @@ def generic(count: int = 4) -> Tensor:
 
 
 def expectation(log_density: LogDensity, mean: float, std: float) -> float:
-    value, _ = integrate.quad(
-        lambda w: stats.norm(mean, std).pdf(w) * log_density(w), mean - 12 * std, mean + 12 * std, points=[0], limit=200
-    )
+    density = stats.norm(mean, std)
+    ends = mean - 12 * std, mean + 12 * std
+    value, _ = integrate.quad(lambda w: density.pdf(w) * log_density(w), *ends, points=[0], limit=200)
     return float(value)
 
 
