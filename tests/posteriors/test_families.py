@@ -283,7 +283,7 @@ def test_stds_start_at_exp_minus_3_prior_stds_or_as_given(choice: dict[str, Any]
 
 def test_shared_stds_start_at_the_geometric_mean() -> None:
     prior = a_prior("kaiming")
-    logs = start("mean_field", prior).log_std
+    logs = start("mean_field", prior).log_std.detach()
     assert float(start(SharedStd(by="all"), prior).shared_log_std.detach()) == pytest.approx(float(logs.mean()))
 
 
@@ -291,7 +291,7 @@ def test_low_rank_columns_start_as_wide_as_the_diagonal() -> None:
     """Random columns of norm 1 in units of the stds; over P weights the standard error is 1 / sqrt(2 P), rate 1e-6."""
     layout = Layout((Site(("weight",), (50, 60), "Linear", 60, 50),))
     q = start({"name": "low_rank", "rank": 5}, layout=layout)
-    norms = (q.factor() / q.log_std.exp()[:, None]).norm(dim=0)
+    norms = (q.factor() / q.log_std.exp()[:, None]).detach().norm(dim=0)
     assert float((norms - 1).abs().max()) < 5.3 / math.sqrt(2 * 3000)
 
 
