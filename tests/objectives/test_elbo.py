@@ -373,6 +373,22 @@ def test_functional_gradient_equals_backward() -> None:
     torch.testing.assert_close(found, torch.autograd.grad(total(*leaves), leaves))
 
 
+def test_bound_compiles_without_graph_breaks() -> None:
+    model, x, y = classification()
+    elbo = ELBO("categorical", DATA)
+    elbo(model, x, y)
+    batch = elbo.batch(x, y)
+    noise = torch.randn(1, 26, dtype=torch.float64)
+
+    def total(noise: Tensor) -> Tensor:
+        weights, kl = elbo.divergence_for(model)(model.posterior, elbo.prior_for(model), noise)
+        return elbo.terms(model, weights, kl, batch).total
+
+    truth, found = total(noise), torch.compile(total, fullgraph=True, backend="aot_eager")(noise)
+    torch.testing.assert_close(found, truth)
+    torch.testing.assert_close(gradient(model, found), gradient(model, truth))
+
+
 def test_nll_of_many_draws_has_the_mean_of_single_draws() -> None:
     model, x, y = classification()
     generator = make_generator(8)

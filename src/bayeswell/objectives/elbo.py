@@ -236,7 +236,7 @@ def check_parts(
         if not likelihood.supports(need):
             kind = likelihood.name or type(likelihood).__name__
             raise CompositionError(
-                f"estimator '{estimator.name}' needs likelihood.{need}, which '{kind}' does not have; use another estimator"
+                f"estimator '{estimator.name}' needs likelihood.{need}, which '{kind}' lacks; use another estimator"
             )
     divergence_label = f"divergence '{divergence.name}'"
     if WEIGHT_SAMPLE in divergence.needs and WEIGHT_SAMPLE not in estimator.provides:

@@ -18,7 +18,7 @@ from ..core.registry import Registry
 
 @dataclass(frozen=True)
 class Uniform:
-    """The same weight in every batch: pi_i = 1/M."""
+    """Equal weights: pi_i = 1/M in each batch."""
 
     name: ClassVar[str] = "uniform"
     paper: ClassVar[str] = "Graves 2011"
@@ -95,7 +95,6 @@ class WeightFunction:
 
 
 def _adapt(choice: Any) -> KLWeight | None:
-    """Return a part for a plain function, None for anything else."""
     is_part = isinstance(choice, type) or isinstance(getattr(choice, "name", None), str)
     return WeightFunction(choice) if callable(choice) and not is_part else None
 
