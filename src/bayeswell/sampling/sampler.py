@@ -15,9 +15,9 @@ from ..core.errors import check_integer, check_number
 from ..core.protocols import OptimizerContext, OptimizerPart
 from ..core.random import standard_normal
 
-_EVERY = 5
+_EVERY = 3
 """Steps from one measurement of the temperature to the next."""
-_LEAST_MEASURES = 50
+_LEAST_MEASURES = 40
 _TOO_WIDE = 1.3
 
 
