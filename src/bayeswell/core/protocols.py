@@ -190,6 +190,8 @@ class Posterior(nn.Module):
     part: PosteriorPart
     mean: Tensor
     noise_size: int
+    extra_names: tuple[str, ...] = ()
+    """Other parameters and buffers of the network that each draw brings along, such as BatchNorm statistics."""
 
     @property
     def provides(self) -> frozenset[str]:

@@ -96,16 +96,14 @@ _operators.impl("draw_and_kl_gradients", plain.gradients, "CompositeExplicitAuto
 class DrawAndKL(torch.autograd.Function):
     """``plain.draw_and_kl`` with gradients in one pass; not for torch.func transforms or forward mode."""
 
+    # No setup_context, which only transforms need: with it, each call inspects the signature for 50 us.
     @staticmethod
-    def forward(*arguments: Any) -> tuple[Tensor | None, Tensor]:
-        weights, kl = torch.ops.bayeswell.draw_and_kl(*arguments)
-        return (None if arguments[2] is None else weights), kl
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        *tensors, _, ctx.log_std = inputs
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor | None, Tensor]:
+        *tensors, _, ctx.log_std = arguments
         ctx.save_for_backward(*tensors)
         ctx.set_materialize_grads(False)
+        weights, kl = torch.ops.bayeswell.draw_and_kl(*arguments)
+        return (None if tensors[2] is None else weights), kl
 
     @staticmethod
     def backward(ctx: Any, of_weights: Tensor | None, of_kl: Tensor | None) -> tuple[Tensor | None, ...]:

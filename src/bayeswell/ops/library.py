@@ -47,7 +47,7 @@ def _declare(library: ctypes.CDLL) -> None:
 
 
 def _version() -> int:
-    """Return the checksum of the sources; a library with another one was left behind by an older install."""
+    """Return the checksum of the sources; an older install may have left a library of another one."""
     version = 0
     for path in sorted([*FOLDER.glob("*.cpp"), *FOLDER.glob("*.h")]):
         version = zlib.crc32(path.read_bytes(), version)

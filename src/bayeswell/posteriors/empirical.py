@@ -16,9 +16,7 @@ from ..core.protocols import EMPIRICAL, NoMean, Posterior, Prior
 
 
 class WithExtras(Posterior):
-    """Posterior whose networks bring other parameters and buffers along, such as BatchNorm statistics."""
-
-    extra_names: tuple[str, ...] = ()
+    """Posterior whose networks bring other parameters and buffers along."""
 
     def set_extras(self, extras: Mapping[str, Tensor]) -> None:
         """Keep tensors by name, stacked along the first axis: one row for each network."""
