@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import shutil
 import tempfile
 import uuid
 import warnings
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,20 +30,20 @@ class DrawStore:
     """
 
     def __init__(self, planned: int, like: Tensor, folder: str | None, memory_limit: float) -> None:
-        self.planned, self.like, self.count, self.folder = planned, like, 0, folder
-        self.scratch = None
+        self.planned, self.like, self.count = planned, like, 0
+        self.folder = self.place = folder
         if folder is None and planned * like.numel() * like.element_size() > memory_limit:
-            self.scratch = tempfile.TemporaryDirectory(prefix="bayeswell-bank-")
+            self.place = tempfile.mkdtemp(prefix="bayeswell-bank-")
+            weakref.finalize(self, shutil.rmtree, self.place, ignore_errors=True)
         self._open(f"draws-{uuid.uuid4().hex[:12]}.bin")
 
     def _open(self, name: str) -> None:
         self.name, size = name, self.planned * self.like.numel()
-        place = self.scratch.name if self.scratch else self.folder
-        if place is None:
+        if self.place is None:
             self.rows = torch.empty(self.planned, self.like.numel(), dtype=self.like.dtype)
             return
-        Path(place).mkdir(parents=True, exist_ok=True)
-        mapped = torch.from_file(str(Path(place) / name), shared=True, size=size, dtype=self.like.dtype)
+        Path(self.place).mkdir(parents=True, exist_ok=True)
+        mapped = torch.from_file(str(Path(self.place) / name), shared=True, size=size, dtype=self.like.dtype)
         self.rows = mapped.view(self.planned, -1)
 
     def append(self, row: Tensor) -> None:
@@ -49,8 +51,8 @@ class DrawStore:
         self.count += 1
 
     def state_dict(self) -> dict[str, Any]:
-        rows = self.rows[: self.count].clone() if self.folder is None else self.name
-        return {"count": self.count, "rows": rows}
+        # Rows are only added, so this view stays true.
+        return {"count": self.count, "rows": self.rows[: self.count] if self.folder is None else self.name}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.count = int(state["count"])
