@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import jvp
 
 from ..core.protocols import Covariance, Inputs
@@ -112,7 +114,15 @@ def linearized_call(
     """Return f(m) + J (w - m) by one pass in forward mode, for any network; dropout masks are used as they are."""
     others = {name: tensor for name, tensor in weights.items() if name not in center}
     change = {name: weights[name] - mean for name, mean in center.items()}
-    with _forward_mode, evaluation_mode(model), plain_attention():
+    with _forward_mode, evaluation_mode(model), plain_attention(), _plain_recurrence(model.net):
         moved = jvp(lambda bayesian: model.call({**others, **bayesian}, inputs), (dict(center),), (change,))
     found: Tensor = moved[0] + moved[1]
+    return found
+
+
+def _plain_recurrence(net: nn.Module) -> AbstractContextManager[Any]:
+    """Avoid oneDNN's LSTM, which has no derivative in forward mode."""
+    if not any(isinstance(module, nn.LSTM) for module in net.modules()):
+        return nullcontext()
+    found: AbstractContextManager[Any] = torch.backends.mkldnn.flags(enabled=False)
     return found

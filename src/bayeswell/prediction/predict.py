@@ -226,8 +226,11 @@ def _check_finite(mean: Tensor) -> None:
 
 
 def _warn_of_equal_draws(result: ClassPrediction | RealPrediction) -> None:
-    spread = result.probability_std if isinstance(result, ClassPrediction) else result.epistemic_variance
-    if float(spread.max()) == 0:
+    if isinstance(result, ClassPrediction):
+        spread, size = result.probability_std, 1.0
+    else:
+        spread, size = result.epistemic_std, float(result.mean.abs().max())
+    if float(spread.max()) <= 1e-12 * size:
         warnings.warn(
             f"all {result.draws} draws of dropout masks predict the same: the dropout probability is too small to drop "
             "anything, so the prediction has no epistemic uncertainty",
