@@ -175,6 +175,14 @@ def test_gradients_of_draw_and_kl_under_transforms(choice: dict[str, Any]) -> No
         torch.testing.assert_close(one, (up - down) / (2 * step), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["mean_field", "k_tied", "low_rank", "matrix_normal"])
+def test_full_graph_compilation(name: str) -> None:
+    prior, q = a_prior(), generic({"name": name})
+    noise = normal(2, q.noise_size, seed=16)
+    compiled = torch.compile(lambda: q.rsample_and_kl(noise, prior), fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(), q.rsample_and_kl(noise, prior))
+
+
 @each_density
 def test_draws_are_rsample_of_the_same_noise(choice: dict[str, Any]) -> None:
     q = generic(choice)

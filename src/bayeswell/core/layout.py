@@ -6,6 +6,7 @@ are a few operations on long vectors instead of a loop over tensors.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -75,26 +76,22 @@ class Layout:
     """The place of each site in the flat vector."""
 
     sites: tuple[Site, ...]
+    sizes: list[int] = field(init=False, compare=False, repr=False)
+    size: int = field(init=False, compare=False, repr=False)
     ends: Tensor = field(init=False, compare=False, repr=False)
     """(sites,) int64: the index after the last weight of each site."""
+    slices: dict[str, slice] = field(init=False, compare=False, repr=False)
+    """The slice of the flat vector of each site, by its own name."""
 
     def __post_init__(self) -> None:
-        # Not a cached property, whose lock torch.compile cannot trace.
-        object.__setattr__(self, "ends", torch.tensor(self.sizes, dtype=torch.int64).cumsum(0))
-
-    @cached_property
-    def sizes(self) -> list[int]:
-        return [site.size for site in self.sites]
-
-    @cached_property
-    def size(self) -> int:
-        return sum(self.sizes)
-
-    @cached_property
-    def slices(self) -> dict[str, slice]:
-        """The slice of the flat vector of each site, by its own name."""
-        starts = [0, *self.ends.tolist()]
-        return {site.name: slice(*starts[i : i + 2]) for i, site in enumerate(self.sites)}
+        # Not cached properties, whose lock torch.compile cannot trace.
+        sizes = [site.size for site in self.sites]
+        ends = list(itertools.accumulate(sizes))
+        slices = {site.name: slice(end - site.size, end) for site, end in zip(self.sites, ends, strict=True)}
+        object.__setattr__(self, "sizes", sizes)
+        object.__setattr__(self, "size", sum(sizes))
+        object.__setattr__(self, "ends", torch.tensor(ends, dtype=torch.int64, device="cpu"))
+        object.__setattr__(self, "slices", slices)
 
     def unflatten(self, flat: Tensor) -> dict[str, Tensor]:
         """Return views of a (..., P) vector by name; a shared parameter appears under each of its names."""
