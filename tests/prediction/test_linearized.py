@@ -83,14 +83,12 @@ def test_layer_wise_jacobian_equals_the_explicit_one(name: str) -> None:
     net, x = make_net(name)
     model = double_model(net)
     exact = explicit_jacobian(model, x)
-    found = torch.cat(
-        [one.times({k: v[None] for k, v in _unit(model).items()}) for one in Jacobians(model, x, 30, 3)], 1
-    )
+    change = {name: tensor[None] for name, tensor in _unit(model).items()}
+    found = torch.cat([one.times(change) for one in Jacobians(model, x, 30, 3)], 1)
     torch.testing.assert_close(found[0], exact @ model.layout.flatten(_unit(model)))
     whole = next(iter(Jacobians(model, x, 30, None)))
-    torch.testing.assert_close(
-        whole.outputs, model.call(model.layout.unflatten(model.posterior.mean), x).flatten(1).detach()
-    )
+    center = model.call(model.layout.unflatten(model.posterior.mean.detach()), x)
+    torch.testing.assert_close(whole.outputs, center.flatten(1).detach())
     known = model.posterior.covariance()
     expected = exact @ covariance(model) @ exact.mT
     torch.testing.assert_close(whole.covariance(known).detach(), expected)
@@ -212,12 +210,9 @@ def test_networks_without_layer_wise_jacobian_use_forward_mode(net: nn.Module) -
     x = torch.randn(5, 4, dtype=torch.float64)
     with pytest.raises(Unsuitable):
         Jacobians(model, x, 30, None)
-    mean, exact = model.posterior.mean.detach(), None
-    for weights, own in zip(
-        draws(model, 3, make_generator(2)),
-        outputs(model, x, 3, make_generator(2), prediction="linearized"),
-        strict=True,
-    ):
+    mean = model.posterior.mean.detach()
+    found = outputs(model, x, 3, make_generator(2), prediction="linearized")
+    for weights, own in zip(draws(model, 3, make_generator(2)), found, strict=True):
         masks = {name: tensor for name, tensor in weights.items() if name.endswith("seed")}
 
         def call(flat: Tensor, masks: Any = masks) -> Tensor:

@@ -12,7 +12,7 @@ from bayeswell.core.errors import CompositionError, DataError, FitWarning
 from bayeswell.core.random import make_generator
 from bayeswell.likelihoods import LIKELIHOODS
 from bayeswell.nn import bayesian, drawn_dropout
-from bayeswell.posteriors import Empirical
+from bayeswell.posteriors import Empirical, set_std
 from bayeswell.prediction import HeldOut, Predictor, find_calibration, load, predict, with_scaled_std
 from bayeswell.tables import Preparation
 
@@ -60,7 +60,8 @@ def test_custom_networks_are_given_again(tmp_path: Path) -> None:
 def test_saved_networks_sets_and_masks_predict_the_same(tmp_path: Path) -> None:
     model = bayesian(sequential())
     bank = model.with_posterior(Empirical(model.layout, torch.randn(3, model.layout.size)))
-    masked = bayesian(drawn_dropout(sequential(), 0.3), "delta")
+    net = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.3), nn.Linear(6, 3))
+    masked = bayesian(drawn_dropout(net), "delta")
     for name, one in (("bank", bank), ("masked", masked)):
         saved = Predictor(one, LIKELIHOODS.resolve("categorical"))
         saved.save(tmp_path / name)
@@ -116,23 +117,16 @@ def test_noise_is_recovered_and_the_prediction_uses_it() -> None:
 
 
 def test_scale_of_stds_is_recovered() -> None:
-    """Targets of many linear tasks are drawn from q with stds three times as small."""
-    model = bayesian(nn.Linear(6, 1, bias=False))
-    from bayeswell.posteriors import set_std
-
-    set_std(model.posterior, torch.full((6,), 3.0))
-    generator = make_generator(2)
-    held_out = []
-    for _ in range(40):
-        weights = model.posterior.mean.detach() + torch.randn(6, generator=generator)
-        x = torch.eye(6)[:1].repeat(1, 1) * 1.0
-        held_out.append((x, x @ weights[:, None]))
-    x, y = (torch.cat(parts) for parts in zip(*held_out, strict=True))
+    model = bayesian(nn.Linear(60, 1, bias=False))
+    set_std(model.posterior, torch.full((60,), 3.0))
+    # Each target depends on one weight, drawn from q with stds three times as small.
+    x = torch.eye(60)
+    y = x @ model.posterior.mean.detach() + torch.randn(60, generator=make_generator(2))
     likelihood = {"name": "gaussian", "noise": "known", "std": 0.1}
-    found = find_calibration([HeldOut(model, likelihood, x, y)], draws=400)
-    total = (found.std_scale * 3) ** 2 + (0.1 * found.temperature) ** 2
-    # The variance of 40 targets is known within sqrt(2 / 40).
-    assert abs(math.log(total)) < 5 * math.sqrt(2 / 40) + 0.2
+    found = find_calibration([HeldOut(model, likelihood, x, y[:, None])], draws=400)
+    variance = (found.std_scale * 3) ** 2 + (0.1 * found.temperature) ** 2
+    # The log variance of 60 targets has a standard error of sqrt(2 / 60).
+    assert abs(math.log(variance)) < 5 * math.sqrt(2 / 60)
 
 
 def test_calibrated_models_stay() -> None:

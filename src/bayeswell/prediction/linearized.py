@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -120,9 +119,13 @@ def linearized_call(
     return found
 
 
-def _plain_recurrence(net: nn.Module) -> AbstractContextManager[Any]:
+@contextmanager
+def _plain_recurrence(net: nn.Module) -> Iterator[None]:
     """Avoid oneDNN's LSTM, which has no derivative in forward mode."""
-    if not any(isinstance(module, nn.LSTM) for module in net.modules()):
-        return nullcontext()
-    found: AbstractContextManager[Any] = torch.backends.mkldnn.flags(enabled=False)
-    return found
+    before = torch.backends.mkldnn.enabled
+    try:
+        if any(isinstance(module, nn.LSTM) for module in net.modules()):
+            torch.backends.mkldnn.enabled = False
+        yield
+    finally:
+        torch.backends.mkldnn.enabled = before
