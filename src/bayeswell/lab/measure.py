@@ -1,0 +1,326 @@
+"""Measurement of a trained model, once, and its record ``result.json``.
+
+``result.json`` of a run folder is written last: a run with it is finished. Its keys:
+
+- ``settings``: of the run, as ``settings.json``; ``problem``, ``task`` ("classes" or "real"), ``method``, ``seed``,
+  ``fold`` (None without folds), ``likelihood``, ``class_names`` (or None), ``plan`` (one line about members, or "");
+- ``scores``: ``{key: {"value", "se"}}`` on the test data, keys of ``metrics.SCORES``, se over the examples or None;
+- ``validation``: the same on the validation data, empty without;
+- ``ood``: ``{set: {key: {"value", "se"}}}`` for each OOD set, keys that begin with ``ood_``;
+- ``cost``: ``passes`` (forward passes over the training data, of all members), ``relative`` (to ordinary training of as
+  many epochs), ``seconds`` (training), ``measure_seconds``, ``parameters`` (of the network), ``train``, ``test``
+  (examples), ``draws``, ``threads``;
+- ``posterior``: ``name``, ``num_variational_params``, ``std_ratio`` (None without stds), ``temperature``,
+  ``prediction``, and ``layers``: a list of ``{"name", "size", "std", "prior_std", "mean_abs"}`` (means over a site);
+- ``calibration``: ``{"std_scale", "temperature", ...}`` or None;
+- ``checks``: a list of ``{"name", "ok", "message", "value"}``;
+- ``elbo``: ``{"elbo", "error", "nll", "kl", "is_bound", ...}`` or None;
+- ``history``: a list of the epochs of all members, ``{"member", "epoch", "step", "total", "nll", "kl", "seconds",
+  "temperature", "std_ratio", "lr.means", ..., "validation.nll", ...}``;
+- ``versions``: of bayeswell, torch and python; ``files``: SHA-256 of other files of the folder.
+
+``per_example.safetensors`` has (S,) tensors on the test data: each score that is a mean over examples by its key
+(``nll``, ``accuracy``, ``brier``, ``crps``, ...) and ``target``. Classes also have ``probabilities`` (S, K), ``label``
+(predicted), ``confidence``, ``entropy`` and ``epistemic`` (nats), and for each OOD set ``ood.SET.confidence``,
+``.entropy``, ``.epistemic``. Real targets have ``mean``, ``std``, ``epistemic_std``, ``lower_90``, ``upper_90`` and
+``pit`` (where the likelihood has them), and for an OOD set ``ood.SET.mean``, ``.std``, ``.epistemic_std``. Inputs of at
+most two columns are kept as ``inputs`` (S, 1 or 2) and ``ood.SET.inputs``; with real targets also ``train.inputs`` and
+``train.target``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import os
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from ..core.errors import FileError, Unsupported
+from ..core.protocols import EMPIRICAL, POINT
+from ..methods.budget import ORDINARY
+from ..metrics import Estimate
+from ..metrics.scores import measure as scores_of_arrays
+from ..nn import BayesianModule
+from ..prediction import ClassPrediction, Evaluation, RealPrediction
+from ..training import Result
+from ..version import __version__
+from .files import read_json, to_jsonable, write_json, write_whole
+
+RESULT, EXAMPLES = "result.json", "per_example.safetensors"
+DRAWS, BATCH = 100, 1000
+Arrays = dict[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RunRecord:
+    """The record of a finished run; the module describes its fields."""
+
+    settings: Mapping[str, Any]
+    problem: str
+    task: str
+    method: str
+    seed: int
+    scores: Mapping[str, Estimate]
+    cost: Mapping[str, Any]
+    fold: int | None = None
+    likelihood: str = ""
+    class_names: tuple[str, ...] | None = None
+    plan: str = ""
+    validation: Mapping[str, Estimate] = field(default_factory=dict)
+    ood: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)
+    posterior: Mapping[str, Any] = field(default_factory=dict)
+    calibration: Mapping[str, Any] | None = None
+    checks: tuple[Mapping[str, Any], ...] = ()
+    elbo: Mapping[str, Any] | None = None
+    history: tuple[Mapping[str, Any], ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    per_example: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether no check after training failed."""
+        return all(check["ok"] is not False for check in self.checks)
+
+    def all_scores(self) -> dict[str, Estimate]:
+        """Scores on the test data, then those of each OOD set; of several sets as ``ood_auroc_entropy.SET``."""
+        found = dict(self.scores)
+        for name, scores in self.ood.items():
+            ending = "" if len(self.ood) == 1 else f".{name}"
+            found |= {f"{key}{ending}": value for key, value in scores.items()}
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as in ``result.json``; numbers that are not finite become null."""
+        names = [field.name for field in dataclasses.fields(self) if field.name != "per_example"]
+        return {name: to_jsonable(getattr(self, name)) for name in names}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any], per_example: Mapping[str, Tensor] | None = None) -> RunRecord:
+        """Return the record of ``to_json``."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        values = {name: value for name, value in document.items() if name in known}
+        for name in ("scores", "validation"):
+            values[name] = _estimates(values[name])
+        values["ood"] = {name: _estimates(scores) for name, scores in values["ood"].items()}
+        for name in ("checks", "history"):
+            values[name] = tuple(values[name])
+        names = values["class_names"]
+        values["class_names"] = None if names is None else tuple(names)
+        return cls(**values, per_example=per_example or {})
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write ``per_example.safetensors``, then ``result.json``, each whole or not at all."""
+        place = Path(folder)
+        content = save_tensors({name: tensor.contiguous() for name, tensor in self.per_example.items()})
+        write_whole(place / EXAMPLES, content)
+        document = {**self.to_json(), "files": {EXAMPLES: hashlib.sha256(content).hexdigest()}}
+        write_json(place / RESULT, document)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> RunRecord:
+        """Return the record of a finished run; FileError if there is none, or if a byte of it has changed."""
+        place = Path(folder)
+        document = read_json(place / RESULT)
+        try:
+            content = (place / EXAMPLES).read_bytes()
+            if hashlib.sha256(content).hexdigest() != document["files"][EXAMPLES]:
+                raise FileError(f"{place / EXAMPLES} does not have the checksum of {RESULT}")
+            return cls.from_json(document, load_tensors(content))
+        except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
+            if isinstance(error, FileError):
+                raise
+            raise FileError(f"{place / RESULT} cannot be read: it is damaged or of another version") from error
+
+    def __repr__(self) -> str:
+        lines = [f"{self.problem}, {self.method}, seed {self.seed}"]
+        lines += [f"  {key:<22} {value}" for key, value in self.all_scores().items()]
+        return "\n".join(lines)
+
+
+def measure(
+    result: Result, data: Any, settings: Mapping[str, Any], *, seconds: float, epochs: int, fold: int | None = None
+) -> RunRecord:
+    """Return every score of a trained model on its test, validation and OOD data.
+
+    Args:
+        result: of ``fit``.
+        data: the ``DataSet`` it was trained on.
+        settings: of the run, JSON-ready.
+        seconds: of training.
+        epochs: that were asked for, to which the relative cost refers.
+        fold: the number of the part that is held out.
+    """
+    began = time.perf_counter()
+    tested = result.evaluate(*data.test, draws=DRAWS, batch_size=BATCH)
+    held_out = {} if data.validation is None else result.evaluate(*data.validation, draws=DRAWS, batch_size=BATCH)
+    outside = {name: result.predict(inputs, draws=DRAWS, batch_size=BATCH) for name, inputs in data.ood.items()}
+    examples = example_arrays(tested, data.test)
+    examples |= {f"ood.{name}.{key}": part for name, found in outside.items() for key, part in _arrays(found).items()}
+    examples |= _places(data)
+    cost = _cost(result, data, seconds, epochs) | {"measure_seconds": time.perf_counter() - began}
+    return RunRecord(
+        settings=settings,
+        problem=data.name,
+        task=data.task,
+        method="" if result.method is None else result.method.name,
+        seed=result.seed,
+        fold=fold,
+        likelihood=tested.likelihood,
+        class_names=None if data.class_names is None else tuple(data.class_names),
+        plan=result.plan,
+        scores=dict(tested),
+        validation=dict(held_out),
+        ood={name: ood_scores(tested, found) for name, found in outside.items()},
+        cost=cost,
+        posterior=posterior_summary(result),
+        calibration=None if result.calibration is None else dataclasses.asdict(result.calibration),
+        checks=tuple(dataclasses.asdict(check) for check in result.checks),
+        elbo=None if result.elbo is None else dataclasses.asdict(result.elbo),
+        history=tuple(
+            {"member": member, **epoch.values()}
+            for member, history in enumerate(result.histories)
+            for epoch in history.epochs
+        ),
+        versions={"bayeswell": __version__, "torch": torch.__version__, "python": platform.python_version()},
+        per_example=examples,
+    )
+
+
+def ood_scores(tested: Evaluation, outside: ClassPrediction | RealPrediction) -> dict[str, Estimate]:
+    """Return the scores of detecting OOD inputs; none for real targets."""
+    inside = tested.predicted
+    if not isinstance(inside, ClassPrediction) or not isinstance(outside, ClassPrediction):
+        return {}
+    arrays = {
+        "probabilities": inside.probabilities.cpu(),
+        "mutual_information": inside.mutual_information.cpu(),
+        "ood_probabilities": outside.probabilities.cpu(),
+        "ood_mutual_information": outside.mutual_information.cpu(),
+    }
+    return {key: value for key, value in scores_of_arrays(arrays).items() if key.startswith("ood_")}
+
+
+def example_arrays(tested: Evaluation, data: Any) -> Arrays:
+    """Return the numbers of each test example, as ``per_example.safetensors`` holds them."""
+    arrays = {key: values.cpu() for key, values in tested.per_example.items()}
+    if tested.predicted is not None:
+        arrays |= _arrays(tested.predicted)
+    targets = _numbers(data[1])
+    if targets is not None:
+        arrays["target"] = targets
+    predicted = tested.predicted
+    if isinstance(predicted, RealPrediction) and predicted.mixture is not None:
+        with_cdf = predicted.mixture.likelihood
+        if with_cdf.supports("cdf") and targets is not None and targets.numel() == predicted.mean.numel():
+            arrays["pit"] = predicted.cdf(targets.double()).float().cpu()
+    return arrays
+
+
+def posterior_summary(result: Result) -> dict[str, Any]:
+    """Return name, size and mean stds of the posterior, in all and for each site."""
+    model = result.model
+    try:
+        ratio = None if POINT in model.posterior.provides else model.std_ratio()
+    except Unsupported:
+        ratio = None
+    return {
+        "name": model.posterior.part.name,
+        "num_variational_params": result.num_variational_params,
+        "std_ratio": ratio,
+        "temperature": result.temperature,
+        "prediction": model.prediction,
+        "layers": [] if EMPIRICAL in model.posterior.provides else _layers(model),
+    }
+
+
+@torch.no_grad()
+def _layers(model: BayesianModule) -> list[dict[str, Any]]:
+    try:
+        std, mean = model.posterior.std(), model.posterior.mean
+    except (Unsupported, NotImplementedError, ValueError):
+        return []
+    prior = model.prior.std()
+    return [
+        {
+            "name": name,
+            "size": place.stop - place.start,
+            "std": float(std[place].mean()),
+            "prior_std": float(prior[place].mean()),
+            "mean_abs": float(mean[place].abs().mean()),
+        }
+        for name, place in model.layout.slices.items()
+    ]
+
+
+def _cost(result: Result, data: Any, seconds: float, epochs: int) -> dict[str, Any]:
+    each = 0.0 if result.method is None else result.method.cost / result.method.members
+    passes = each * sum(len(history.epochs) for history in result.histories)
+    parameters = sum(p.numel() for p in result.model.net.parameters()) + result.model.layout.size
+    return {
+        "passes": passes,
+        "relative": passes / (ORDINARY * epochs) if epochs else 0.0,
+        "seconds": seconds,
+        "parameters": parameters,
+        "train": len(data.train[1]),
+        "test": len(data.test[1]),
+        "draws": DRAWS,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _arrays(predicted: ClassPrediction | RealPrediction) -> Arrays:
+    if isinstance(predicted, ClassPrediction):
+        return {
+            "probabilities": predicted.probabilities.float().cpu().contiguous(),
+            "label": predicted.labels.cpu(),
+            "confidence": predicted.confidence.float().cpu(),
+            "entropy": predicted.entropy.float().cpu(),
+            "epistemic": predicted.mutual_information.float().cpu(),
+        }
+    found = {"mean": predicted.mean, "std": predicted.std, "epistemic_std": predicted.epistemic_std}
+    if predicted.mixture is not None:
+        found["lower_90"], found["upper_90"] = predicted.interval(0.9)
+    return {name: values.float().cpu() for name, values in found.items()}
+
+
+def _places(data: Any) -> Arrays:
+    """Return inputs of at most two columns, for plots over the input space."""
+    parts = {"inputs": data.test[0], **{f"ood.{name}.inputs": inputs for name, inputs in data.ood.items()}}
+    if data.task == "real":
+        parts |= {"train.inputs": data.train[0], "train.target": data.train[1]}
+    found = {name: _numbers(part) for name, part in parts.items()}
+    first = found["inputs"]
+    if first is None or first.dim() != 2 or first.shape[1] > 2:
+        return {}
+    return {name: numbers for name, numbers in found.items() if numbers is not None}
+
+
+def _numbers(values: Any) -> Tensor | None:
+    """Return values as a tensor, or None if they are no array of numbers (a frame with texts, a mapping)."""
+    if isinstance(values, Tensor):
+        return values.detach().cpu().clone()
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError):
+        return None
+    return torch.from_numpy(array.copy()) if array.dtype.kind in "biuf" else None
+
+
+def _estimates(scores: Mapping[str, Mapping[str, Any]]) -> dict[str, Estimate]:
+    return {
+        key: Estimate(math.nan if found["value"] is None else found["value"], found["se"])
+        for key, found in scores.items()
+    }
