@@ -172,9 +172,12 @@ class AutoTunedSampler(Sampler):
             kept = [None if parameter.grad is None else parameter.grad.clone() for parameter in every]
             if step == plan.first_draw(step):
                 self._begin_chain(gradient)
-            self._measure_curvature(gradient)
+            excess = self._measure_curvature(gradient)
             for parameter, grad in zip(every, kept, strict=True):
                 parameter.grad = grad
+            if excess > 2 * MOST_HEAT and step < plan.first_kept(step) - 1:
+                self._go_home()  # at the lower rate it would take long to cool
+                return False
         finite = self.weights.grad is None or bool(self.weights.grad.isfinite().all())
         return (loss <= self.tuner.limit and finite) or not self.rollback()
 
@@ -184,12 +187,17 @@ class AutoTunedSampler(Sampler):
         tuner, burning_in = self.tuner, self.adds_noise() and self.steps < self.plan.first_kept(self.steps)
         if not burning_in or not tuner.lr or tuner.rollbacks >= _MOST_ROLLBACKS:
             return False
-        self.weights.copy_(self.state[self.weights]["home"])
-        self.state[self.weights]["velocity"].zero_()
         tuner.rollbacks += 1
         self._set_lr()
-        self.steps += 1
+        self._go_home()
         return True
+
+    @torch.no_grad()
+    def _go_home(self) -> None:
+        """Skip a step and return to the end of the descent."""
+        self.weights.copy_(self.state[self.weights]["home"])
+        self.state[self.weights]["velocity"].zero_()
+        self.steps += 1
 
     def update(self, group: dict[str, Any], params: list[Tensor], lr: float, noise: list[Tensor] | None) -> None:
         plan, stage, descent_lr = self.plan, self.plan.stage(self.steps), lr * planned_lr(self.plan.length)
@@ -278,14 +286,16 @@ class AutoTunedSampler(Sampler):
         tuner.limit = 2 * max(0.0, tuner.worst_loss) + 5 * (1 + height) if looks else math.inf
         tuner.curvature, tuner.max_lr = 0.0, math.inf
 
-    def _measure_curvature(self, gradient: Gradient) -> None:
+    def _measure_curvature(self, gradient: Gradient) -> float:
+        """Set the rate by the curvature here, and return the excess temperature since the last change."""
         tuner, scale = self.tuner, self.state[self.weights]["scale"]
         tuner.curvature = max(tuner.curvature, largest_curvature(self.weights, scale, gradient, self.generator))
-        excess = self.estimate.value - self._group()["temperature"]
-        if self.estimate.count >= 5 and excess > MOST_HEAT:
+        excess = self.estimate.value - self._group()["temperature"] if self.estimate.count >= 5 else 0.0
+        if excess > MOST_HEAT:
             tuner.max_lr = tuner.lr * MOST_HEAT / excess
             self.estimate = TemperatureEstimate()
         self._set_lr()
+        return excess
 
     def _set_lr(self) -> None:
         """Set lr by the curvature, and lower where minibatch noise would heat the chain.
