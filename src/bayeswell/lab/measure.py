@@ -41,7 +41,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
@@ -54,13 +53,15 @@ from ..methods.budget import ORDINARY
 from ..metrics import Estimate
 from ..metrics.scores import measure as scores_of_arrays
 from ..nn import BayesianModule
-from ..prediction import ClassPrediction, Evaluation, RealPrediction
+from ..prediction import ClassPrediction, Evaluation, RealPrediction, predict
 from ..training import Result
 from ..version import __version__
+from .data import DataSet
 from .files import read_json, to_jsonable, write_json, write_whole
 
 RESULT, EXAMPLES = "result.json", "per_example.safetensors"
 DRAWS, BATCH = 100, 1000
+MOST_COLUMNS = 2
 Arrays = dict[str, Tensor]
 
 
@@ -151,23 +152,27 @@ class RunRecord:
 
 
 def measure(
-    result: Result, data: Any, settings: Mapping[str, Any], *, seconds: float, epochs: int, fold: int | None = None
+    result: Result, data: DataSet, settings: Mapping[str, Any], *, seconds: float, epochs: int, fold: int | None = None
 ) -> RunRecord:
     """Return every score of a trained model on its test, validation and OOD data.
 
     Args:
         result: of ``fit``.
-        data: the ``DataSet`` it was trained on.
+        data: it was trained on.
         settings: of the run, JSON-ready.
         seconds: of training.
         epochs: that were asked for, to which the relative cost refers.
         fold: the number of the part that is held out.
     """
     began = time.perf_counter()
-    tested = result.evaluate(*data.test, draws=DRAWS, batch_size=BATCH)
-    held_out = {} if data.validation is None else result.evaluate(*data.validation, draws=DRAWS, batch_size=BATCH)
-    outside = {name: result.predict(inputs, draws=DRAWS, batch_size=BATCH) for name, inputs in data.ood.items()}
-    examples = example_arrays(tested, data.test)
+    counts: dict[str, Any] = {"draws": DRAWS, "batch_size": BATCH}
+    tested = data.evaluate(result, **counts)
+    held_out = {} if data.validation is None else data.evaluate(result, "validation", **counts)
+    outside = {
+        name: data.prepared.restore(predict(result.model, inputs, result.likelihood, **counts))
+        for name, inputs in data.ood.items()
+    }
+    examples = example_arrays(tested, _raw_targets(data, data.test[1]))
     examples |= {f"ood.{name}.{key}": part for name, found in outside.items() for key, part in _arrays(found).items()}
     examples |= _places(data)
     cost = _cost(result, data, seconds, epochs) | {"measure_seconds": time.perf_counter() - began}
@@ -188,7 +193,7 @@ def measure(
         posterior=posterior_summary(result),
         calibration=None if result.calibration is None else dataclasses.asdict(result.calibration),
         checks=tuple(dataclasses.asdict(check) for check in result.checks),
-        elbo=None if result.elbo is None else dataclasses.asdict(result.elbo),
+        elbo=_elbo(result, data.preparation.nll_shift),
         history=tuple(
             {"member": member, **epoch.values()}
             for member, history in enumerate(result.histories)
@@ -213,19 +218,17 @@ def ood_scores(tested: Evaluation, outside: ClassPrediction | RealPrediction) ->
     return {key: value for key, value in scores_of_arrays(arrays).items() if key.startswith("ood_")}
 
 
-def example_arrays(tested: Evaluation, data: Any) -> Arrays:
-    """Return the numbers of each test example, as ``per_example.safetensors`` holds them."""
+def example_arrays(tested: Evaluation, targets: Tensor) -> Arrays:
+    """Return the numbers of each test example for ``per_example.safetensors``; targets are in the user's units."""
     arrays = {key: values.cpu() for key, values in tested.per_example.items()}
-    if tested.predicted is not None:
-        arrays |= _arrays(tested.predicted)
-    targets = _numbers(data[1])
-    if targets is not None:
-        arrays["target"] = targets
+    arrays["target"] = _flat(targets)
     predicted = tested.predicted
-    if isinstance(predicted, RealPrediction) and predicted.mixture is not None:
-        with_cdf = predicted.mixture.likelihood
-        if with_cdf.supports("cdf") and targets is not None and targets.numel() == predicted.mean.numel():
-            arrays["pit"] = predicted.cdf(targets.double()).float().cpu()
+    if predicted is None:
+        return arrays
+    arrays |= _arrays(predicted)
+    mixture = predicted.mixture if isinstance(predicted, RealPrediction) else None
+    if mixture is not None and mixture.likelihood.supports("cdf"):
+        arrays["pit"] = _flat(mixture.cdf(targets.double().reshape(predicted.mean.shape)).float())
     return arrays
 
 
@@ -265,7 +268,7 @@ def _layers(model: BayesianModule) -> list[dict[str, Any]]:
     ]
 
 
-def _cost(result: Result, data: Any, seconds: float, epochs: int) -> dict[str, Any]:
+def _cost(result: Result, data: DataSet, seconds: float, epochs: int) -> dict[str, Any]:
     each = 0.0 if result.method is None else result.method.cost / result.method.members
     passes = each * sum(len(history.epochs) for history in result.histories)
     parameters = sum(p.numel() for p in result.model.net.parameters()) + result.model.layout.size
@@ -281,6 +284,14 @@ def _cost(result: Result, data: Any, seconds: float, epochs: int) -> dict[str, A
     }
 
 
+def _elbo(result: Result, shift: float) -> dict[str, Any] | None:
+    found = result.elbo
+    if found is None:
+        return None
+    size = found.dataset_size
+    return dataclasses.asdict(found) | {"elbo": found.elbo - size * shift, "nll": found.nll + shift}
+
+
 def _arrays(predicted: ClassPrediction | RealPrediction) -> Arrays:
     if isinstance(predicted, ClassPrediction):
         return {
@@ -293,30 +304,30 @@ def _arrays(predicted: ClassPrediction | RealPrediction) -> Arrays:
     found = {"mean": predicted.mean, "std": predicted.std, "epistemic_std": predicted.epistemic_std}
     if predicted.mixture is not None:
         found["lower_90"], found["upper_90"] = predicted.interval(0.9)
-    return {name: values.float().cpu() for name, values in found.items()}
+    return {name: _flat(values.float()) for name, values in found.items()}
 
 
-def _places(data: Any) -> Arrays:
-    """Return inputs of at most two columns, for plots over the input space."""
+def _flat(values: Tensor) -> Tensor:
+    """Return (S, 1) as (S,)."""
+    return (values[:, 0] if values.dim() == 2 and values.shape[1] == 1 else values).detach().cpu().clone()
+
+
+def _raw_targets(data: DataSet, targets: Tensor) -> Tensor:
+    scaling = data.preparation.target_scaling
+    return targets if scaling is None else scaling.restore(targets.double())
+
+
+def _places(data: DataSet) -> Arrays:
+    """Return raw inputs of at most two columns, for plots over the input space."""
+    if len(data.input_shape) != 1 or data.input_shape[0] > MOST_COLUMNS or data.vocabulary is not None:
+        return {}
     parts = {"inputs": data.test[0], **{f"ood.{name}.inputs": inputs for name, inputs in data.ood.items()}}
     if data.task == "real":
-        parts |= {"train.inputs": data.train[0], "train.target": data.train[1]}
-    found = {name: _numbers(part) for name, part in parts.items()}
-    first = found["inputs"]
-    if first is None or first.dim() != 2 or first.shape[1] > 2:
-        return {}
-    return {name: numbers for name, numbers in found.items() if numbers is not None}
-
-
-def _numbers(values: Any) -> Tensor | None:
-    """Return values as a tensor, or None if they are no array of numbers (a frame with texts, a mapping)."""
-    if isinstance(values, Tensor):
-        return values.detach().cpu().clone()
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError):
-        return None
-    return torch.from_numpy(array.copy()) if array.dtype.kind in "biuf" else None
+        parts["train.inputs"] = data.train[0]
+    found = {name: data.raw_inputs(inputs).detach().cpu().clone() for name, inputs in parts.items()}
+    if data.task == "real":
+        found["train.target"] = _flat(_raw_targets(data, data.train[1]))
+    return found
 
 
 def _estimates(scores: Mapping[str, Mapping[str, Any]]) -> dict[str, Estimate]:
