@@ -1,0 +1,1 @@
+"""Data sets, networks, runs, comparisons, sweeps, plots and reports."""
