@@ -91,7 +91,7 @@ class KeepBest(Callback):
 
 
 class CSVLog(Callback):
-    """One row for each epoch in a CSV file, which is written anew after each epoch."""
+    """One row for each epoch of the present member in a CSV file, which is written anew after each epoch."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -99,15 +99,14 @@ class CSVLog(Callback):
     def after_epoch(self, run: Run, record: EpochRecord) -> None:
         if run.engine.rank != 0:
             return
-        histories = [*run.earlier, run.history]
-        rows = [{"member": m, **record.values()} for m, history in enumerate(histories) for record in history.epochs]
+        rows = [record.values() for record in run.history.epochs]
         names = dict.fromkeys(name for row in rows for name in row)
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(names), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
         try:
-            self.path.write_text(text.getvalue(), encoding="utf-8")
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("w", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, list(names), lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(rows)
         except OSError as error:
             raise FileError(f"cannot write {str(self.path)!r}: {error.strerror or error}") from error
 

@@ -29,7 +29,7 @@ def check_before_training(state: TrainState, data: Data, validation: Data | None
         _check_gradients(state, outputs, weights)
     outputs = outputs.detach()
     _check_targets(state.likelihood, _all_targets(data, batch), outputs)
-    _warn_of_probabilities(state.likelihood, outputs)
+    _warn_of_sigmoid(state.likelihood, outputs)
     _warn_of_bytes(data, batch)
     _warn_of_one_class(state.likelihood, data)
     if validation is not None:
@@ -87,7 +87,7 @@ def _check_weights(state: TrainState, weights: Tensor) -> None:
             f"the example weights sum to {float(weights.sum()):.4g} for {len(weights)} examples; a weight of 1 is one "
             "example: scale them to sum to the number of examples unless the data count for more or less",
             DataWarning,
-            stacklevel=4,
+            stacklevel=2,
         )
 
 
@@ -153,26 +153,16 @@ def _check_targets(likelihood: Likelihood, targets: Tensor, outputs: Tensor) -> 
     likelihood.check(targets.to(outputs.device), outputs[:1].expand(shape))
 
 
-def _warn_of_probabilities(likelihood: Likelihood, outputs: Tensor) -> None:
-    if not likelihood.supports("probabilities") or outputs.numel() < FEW or bool((outputs < 0).any()):
-        return
-    sums = outputs.double().sum(-1)
-    softmax = outputs.dim() > 1 and outputs.shape[-1] > 1 and bool(((sums - 1).abs() < 1e-4).all())
-    name = likelihood.name or type(likelihood).__name__
-    if softmax or (name == "bernoulli" and bool((outputs <= 1).all())):
-        layer = "softmax" if softmax else "sigmoid"
-        warnings.warn(
-            f"the outputs of the network look like probabilities, but likelihood '{name}' takes logits; remove the "
-            f"{layer} at its end",
-            DataWarning,
-            stacklevel=4,
-        )
+def _warn_of_sigmoid(likelihood: Likelihood, outputs: Tensor) -> None:
+    if likelihood.name == "bernoulli" and outputs.numel() >= FEW and bool(((outputs >= 0) & (outputs <= 1)).all()):
+        message = "all outputs are between 0 and 1; likelihood 'bernoulli' takes logits: remove the sigmoid at the end"
+        warnings.warn(message, DataWarning, stacklevel=2)
 
 
 def _warn_of_bytes(data: Data, batch: Batch) -> None:
     large = any(t.dtype == torch.uint8 and int(t.max()) > 1 for t in tree_tensors(batch.inputs) if t.numel())
     if data.to_real is not None and large:
-        warnings.warn("the inputs are bytes from 0 to 255; scale them, for example x / 255", DataWarning, stacklevel=4)
+        warnings.warn("the inputs are bytes from 0 to 255; scale them, for example x / 255", DataWarning, stacklevel=2)
 
 
 def _warn_of_one_class(likelihood: Likelihood, data: Data) -> None:
@@ -181,7 +171,7 @@ def _warn_of_one_class(likelihood: Likelihood, data: Data) -> None:
     targets = data.all.targets
     if len(targets) > 1 and targets.dim() == 1 and bool((targets == targets[0]).all()):
         value = targets[0].item()
-        warnings.warn(f"all targets are class {value:g}: there is nothing to learn", DataWarning, stacklevel=4)
+        warnings.warn(f"all targets are class {value:g}: there is nothing to learn", DataWarning, stacklevel=2)
 
 
 def _check_gradients(state: TrainState, outputs: Tensor, weights: Mapping[str, Tensor]) -> None:
@@ -200,7 +190,7 @@ def _check_gradients(state: TrainState, outputs: Tensor, weights: Mapping[str, T
             f"{len(unused)} parameters get no gradient from the outputs ({shown}): they are not used, or cut off by "
             "no_grad() or detach()",
             FitWarning,
-            stacklevel=4,
+            stacklevel=2,
         )
 
 

@@ -20,9 +20,7 @@ from ..nn import BayesianModule, evaluation_mode
 from ..prediction import outputs
 from .data import Batch
 from .devices import device_of
-from .elbo import nll_of_draws
 
-DRAWS = 8
 LEAST_EFFECTIVE = 25
 """Effective draws below which R-hat cannot tell whether chains have mixed."""
 
@@ -48,6 +46,7 @@ class Trained:
     """A trained model with some rows of its training data.
 
     Args:
+        losses: (D, S): NLL of each row under each drawn network.
         chains: members of a sampler, whose draws follow each other in the posterior; 0 for other methods.
         temperature: measured temperature of the sampler; NaN if unknown.
         sampler_warnings: what the samplers found wrong with themselves.
@@ -56,6 +55,7 @@ class Trained:
     model: BayesianModule
     likelihood: Likelihood
     rows: Batch
+    losses: Tensor
     chains: int = 0
     temperature: float = math.nan
     sampler_warnings: Sequence[str] = ()
@@ -76,13 +76,13 @@ def check_fit(trained: Trained) -> tuple[Check, ...]:
             found.append(check)
     for check in found:
         if check.ok is False:
-            warnings.warn(check.message, FitWarning, stacklevel=4)
+            warnings.warn(check.message, FitWarning, stacklevel=2)
     return tuple(found)
 
 
 def _better_than_constant(trained: Trained) -> Check | None:
     """Compare the NLL on training rows with that of the best constant outputs."""
-    losses = nll_of_draws(trained.model, trained.likelihood, trained.rows, DRAWS, 0)
+    losses = trained.losses
     nll = float((math.log(len(losses)) - (-losses).logsumexp(0)).mean())
     constant = constant_nll(trained)
     if constant is None:
@@ -127,7 +127,7 @@ def minimize_nll(likelihood: Likelihood, outputs: Tensor, targets: Tensor, weigh
 
     with torch.enable_grad():
         search.step(loss)  # type: ignore[no-untyped-call]
-        return float(loss())
+        return loss().item()
 
 
 def _chains_have_mixed(trained: Trained) -> Check:

@@ -45,17 +45,14 @@ class FinalELBO:
         return f"{name} {self.elbo:,.1f} ± {self.error:,.1f} nats"
 
 
-def final_elbo(
-    model: BayesianModule, likelihood: Likelihood, rows: Batch, dataset_size: int, *, draws: int = DRAWS, seed: int = 0
-) -> FinalELBO | None:
-    """Return the ELBO from random rows of the training data (or all); None for a posterior without a density.
+def final_elbo(model: BayesianModule, losses: Tensor, dataset_size: int, seed: int = 0) -> FinalELBO | None:
+    """Return the ELBO from the losses of ``nll_of_draws``; None for a posterior without a density.
 
     With losses l of D draws and S rows, the variance of their mean is Var_d[mean_s l] / D for the draws plus
     Var_s[mean_d l] / S (1 - S / N) for the rows.
     """
     if not model.posterior.provides & {POINT, ENTROPY, LOG_PROB}:
         return None
-    losses = nll_of_draws(model, likelihood, rows, draws, seed)
     count, size = losses.shape
     kl, kl_variance = kl_to_prior(model, seed)
     over_draws = float(losses.mean(1).var()) / count if count > 1 else 0.0

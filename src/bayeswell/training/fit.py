@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import os
 import sys
 from collections.abc import Sequence
@@ -14,21 +13,18 @@ import torch
 
 from ..core.errors import SettingError
 from ..core.protocols import POINT
-from ..core.random import derive_seed
 from ..methods import Method, find_method, within_budget
 from .calibrating import calibrated_fit
 from .callbacks import Callback, KeepBest, early_stopping, wants_progress
 from .check import check_grad_mode
 from .checkpoint import RunFolder
-from .checks import Trained, check_fit
 from .data import as_data, held_out
 from .devices import Devices, Engine
-from .elbo import final_elbo, rows_to_measure
 from .fingerprint import fingerprint
 from .members import Member, Plan, combine, train_members
 from .options import FitOptions
 from .preparing import Ready, initialized, prepare
-from .result import Result
+from .result import Result, checked
 
 
 def fit(
@@ -103,12 +99,13 @@ def _fit(ready: Ready, method: str | Method | None, data: Any, options: FitOptio
     budget = within_budget(chosen, batches.examples, options.epochs, ready.predicts_classes, options.settings)
     chosen, epochs = budget.method, budget.epochs
     averages = chosen.averaging is not None
+    previous = ready.previous if ready.continues(chosen) else None
     plan = Plan(
         method=chosen,
         net=net,
         likelihood=ready.likelihood,
         data=batches,
-        epochs=epochs + ready.epochs_done(chosen),
+        epochs=epochs + (len(previous.histories[0].epochs) if previous else 0),
         seed=options.seed,
         validation=validation,
         output=options.output,
@@ -117,7 +114,8 @@ def _fit(ready: Ready, method: str | Method | None, data: Any, options: FitOptio
         progress=wants_progress(options.progress),
         folder=options.folder,
         resume=options.resume,
-        start=ready.states(chosen),
+        start=previous.states if previous else (),
+        histories=previous.histories if previous else (),
     )
     if budget.note and options.progress is not False:
         sys.stderr.write(f"{budget.note}\n")
@@ -174,29 +172,17 @@ def _settings(plan: Plan, options: FitOptions, engine: Engine) -> dict[str, Any]
 
 def _result(plan: Plan, ready: Ready, members: Sequence[Member], note: str) -> Result:
     model, likelihood = combine(members)
-    data = plan.data
-    rows = data.some(rows_to_measure(data.examples, max(1, plan.epochs)), derive_seed(plan.seed, "rows"))
-    samples = plan.method.optimizer.samples
-    temperatures = [member.sampler_temperature for member in members if math.isfinite(member.sampler_temperature)]
-    trained = Trained(
-        model,
-        likelihood,
-        rows,
-        chains=len(members) if samples else 0,
-        temperature=sum(temperatures) / len(temperatures) if temperatures else math.nan,
-        sampler_warnings=[line for member in members for line in member.warnings],
-    )
-    return Result(
+    temperatures = [member.temperature for member in members]
+    result = Result(
         model,
         likelihood,
         preparation=ready.preparation,
         method=plan.method,
         histories=tuple(member.history for member in members),
         seed=plan.seed,
-        temperature=sum(member.temperature for member in members) / len(members),
-        checks=check_fit(trained),
-        elbo=final_elbo(model, likelihood, rows, data.examples, seed=plan.seed),
+        temperature=sum(temperatures) / len(members),
         plan=note,
         states=tuple(member.state for member in members),
         trained=members[0].trained,
     )
+    return checked(result, plan.data, plan.epochs, members)

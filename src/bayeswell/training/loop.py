@@ -45,7 +45,7 @@ class StepOptions:
 
 @dataclass
 class Run:
-    """Training of one member; ``sums`` are those of the present epoch, ``earlier`` the histories of members before."""
+    """Training of one member; ``sums`` are those of the present epoch."""
 
     state: TrainState
     data: Data
@@ -56,7 +56,6 @@ class Run:
     validate: Validate | None = None
     member: int = 0
     members: int = 1
-    earlier: Sequence[History] = ()
     history: History = field(default_factory=History)
     sums: Sums = field(default_factory=Sums)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -51,7 +51,7 @@ class Plan:
 
     Args:
         net: a network, or the ``BayesianModule`` of a member that continues.
-        start: states of members that continue.
+        start: states of members that continue, and their ``histories``.
         settings: fingerprint for checkpoints.
     """
 
@@ -67,9 +67,10 @@ class Plan:
     callbacks: Sequence[Callback] = ()
     progress: bool = False
     folder: RunFolder | None = None
-    settings: Mapping[str, Any] | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
     resume: bool = False
     start: Sequence[Mapping[str, Any]] = ()
+    histories: Sequence[History] = ()
 
 
 def train_members(plan: Plan, engine: Engine, devices: Devices, workers: int) -> list[Member]:
@@ -77,12 +78,8 @@ def train_members(plan: Plan, engine: Engine, devices: Devices, workers: int) ->
     count = plan.method.members
     if workers > 1 and count > 1:
         return _train_in_processes(plan, devices, min(workers, count))
-    members: list[Member] = []
     with stop_signals() as signals:
-        for member in range(count):
-            earlier = [done.history for done in members]
-            members.append(train_member(plan, member, engine, signals, earlier))
-    return members
+        return [train_member(plan, member, engine, signals) for member in range(count)]
 
 
 def _train_in_processes(plan: Plan, devices: Devices, workers: int) -> list[Member]:
@@ -102,9 +99,7 @@ def _train_in_process(plan: Plan, member: int, devices: Devices, threads: int) -
         return train_member(plan, member, Engine(devices), signals)
 
 
-def train_member(
-    plan: Plan, member: int, engine: Engine, signals: StopSignals, earlier: Sequence[History] = ()
-) -> Member:
+def train_member(plan: Plan, member: int, engine: Engine, signals: StopSignals) -> Member:
     """Train one member from its start or its checkpoint."""
     seed = derive_seed(plan.seed, "member", member)
     with torch.random.fork_rng():
@@ -112,9 +107,9 @@ def train_member(
         state = _start(plan, member, seed, engine)
         if member == 0:
             check_before_training(state, plan.data, plan.validation, trains=plan.epochs > 0)
-        run = _run(plan, state, member, seed, engine, signals, earlier)
+        run = _run(plan, state, member, seed, engine, signals)
         if plan.folder is not None and plan.resume:
-            saved = plan.folder.load(member, plan.settings or {})
+            saved = plan.folder.load(member, plan.settings)
             if saved is not None:
                 run.load_state_dict(saved)
         history = train(run)
@@ -150,17 +145,13 @@ def _start(plan: Plan, member: int, seed: int, engine: Engine) -> TrainState:
     return state
 
 
-def _run(
-    plan: Plan, state: TrainState, member: int, seed: int, engine: Engine, signals: StopSignals,
-    earlier: Sequence[History],
-) -> Run:  # fmt: skip
-    callbacks = [*plan.callbacks]
-    if plan.keep_best is not None:
-        callbacks.append(copy.deepcopy(plan.keep_best))
+def _run(plan: Plan, state: TrainState, member: int, seed: int, engine: Engine, signals: StopSignals) -> Run:
+    callbacks: list[Callback] = [ProgressBar()] if plan.progress and engine.rank == 0 else []
+    # Before the user's callbacks, which may change the weights that were scored.
+    callbacks += [] if plan.keep_best is None else [copy.deepcopy(plan.keep_best)]
+    callbacks += plan.callbacks
     if plan.folder is not None:
-        callbacks += [CSVLog(plan.folder.metrics(member)), Checkpointer(plan.folder, plan.settings or {}, signals)]
-    if plan.progress and engine.rank == 0:
-        callbacks.insert(0, ProgressBar())
+        callbacks += [CSVLog(plan.folder.metrics(member)), Checkpointer(plan.folder, plan.settings, signals)]
     options = StepOptions(
         engine,
         accumulate=plan.method.accumulate,
@@ -169,7 +160,8 @@ def _run(
         generator=noise_generator(seed, engine),
     )
     validate = None if plan.validation is None else validation_scores(plan.validation, engine, seed)
-    return Run(state, plan.data, plan.epochs, seed, options, callbacks, validate, member, plan.method.members, earlier)
+    history = History(list(plan.histories[member].epochs)) if plan.histories else History()
+    return Run(state, plan.data, plan.epochs, seed, options, callbacks, validate, member, plan.method.members, history)
 
 
 def combine(members: Sequence[Member]) -> tuple[BayesianModule, Likelihood]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,12 +59,9 @@ class Ready:
         net = self.module.net if isinstance(self.module, BayesianModule) else self.module
         return Columns(net, target)
 
-    def states(self, method: Method) -> Sequence[Mapping[str, Any]]:
-        """States from which training continues: those of a result of the same method."""
-        return getattr(self.previous, "states", ()) if method == self.method else ()
-
-    def epochs_done(self, method: Method) -> int:
-        return len(self.previous.histories[0].epochs) if self.states(method) else 0
+    def continues(self, method: Method) -> bool:
+        """Whether training continues: the result of the same method was given."""
+        return method == self.method and bool(getattr(self.previous, "states", ()))
 
 
 def prepare(net: Any, data: Any, likelihood: Any, options: FitOptions) -> Ready:

@@ -107,8 +107,8 @@ def laplace(
     by_site = {name: factors["" if structure == "full" else name] for name in names}
     if choice in (EVIDENCE, BY_LAYER, HELD_OUT) and all(at_end_of_range(factor) for factor in by_site.values()):
         warnings.warn(
-            f"laplace: the search for the prior precision ended at the end of its range (factor {by_site[names[0]]:.3g}): "
-            "the data do not tell it; give `held_out` data or a number",
+            f"laplace: the best prior precision is at the end of its range (factor {by_site[names[0]]:.3g}), so the "
+            "data do not tell it; give `held_out` data or a number",
             BayeswellWarning,
             stacklevel=2,
         )

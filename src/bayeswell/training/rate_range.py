@@ -1,4 +1,4 @@
-"""The learning-rate range test: raise the learning rate step by step and see where the loss falls and where it breaks."""
+"""The learning-rate range test: raise the learning rate step by step and watch the loss."""
 
 from __future__ import annotations
 
@@ -103,10 +103,10 @@ def rate_range(
 def _plain(method: Method, options: FitOptions) -> Method:
     """Return the method with nothing but steps at one rate."""
     method = method.changed(**options.settings) if options.settings else method
-    if method.optimizer.samples and method.optimizer.lr is None:
-        method = method.changed(lr=1.0)
-    if method.optimizer.lr is None:
+    if getattr(method.optimizer, "tunes_lr", False):
         raise SettingError(f"rate_range: optimizer '{method.optimizer.name}' finds its learning rate itself")
+    if method.optimizer.lr is None:
+        method = method.changed(lr=1.0)
     averaging = method.averaging if method.optimizer.samples else None
     return method.changed(
         std_schedule=None, plateau=None, alternate=None, post_hoc=None, averaging=averaging, members=1
@@ -144,7 +144,8 @@ def _run(method: Method, growing: _Growing, ready: Ready, data: Data, options: F
         average = SMOOTHING * average + (1 - SMOOTHING) * loss
         rates.append(growing.rate(number))
         losses.append(average / (1 - SMOOTHING ** (number + 1)))
-        fallen = max(losses[0] - min(losses), abs(losses[0]) * 0.01)
+        # At least a quarter of the first loss: batches differ.
+        fallen = max(losses[0] - min(losses), 0.25 * abs(losses[0]))
         if not losses[-1] <= min(losses) + BREAK * fallen:
             broke_at = rates[-1]
             break

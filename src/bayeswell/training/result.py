@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from ..posteriors import num_variational_params
 from ..prediction import Predictor
 from ..prediction.predictor import describe_likelihood
 from .checkpoint import RunFolder
-from .checks import Check
+from .checks import Check, Trained, check_fit
 from .columns import Columns
-from .data import as_batch
-from .elbo import FinalELBO, final_elbo
+from .data import Data, as_batch
+from .elbo import DRAWS, FinalELBO, final_elbo, nll_of_draws, rows_to_measure
 from .history import History
+from .members import Member
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,9 +70,8 @@ class Result(Predictor):
         if self.preparation is not None:
             data = (self.preparation.inputs(data[0]), self.preparation.targets(data[1]), *data[2:])
         batch = as_batch(data, Columns(), self.model.prior.std().dtype)
-        return final_elbo(
-            self.model, self.likelihood, batch, len(batch.targets), draws=draws, seed=derive_seed(seed, "elbo")
-        )
+        losses = nll_of_draws(self.model, self.likelihood, batch, draws, derive_seed(seed, "elbo"))
+        return final_elbo(self.model, losses, len(batch.targets), seed)
 
     def save_to(self, folder: RunFolder) -> None:
         """Save the model into the folder of its run."""
@@ -91,3 +92,27 @@ class Result(Predictor):
     def without_states(self) -> Result:
         """Return the result without what is needed to continue training, to save memory."""
         return replace(self, states=(), trained=None)
+
+
+def checked(result: Result, data: Data, epochs: int, members: Sequence[Member]) -> Result:
+    """Return the result with the ELBO of its final posterior and the checks of it."""
+    model, likelihood, seed = result.model, result.likelihood, derive_seed(result.seed, "rows")
+    rows = data.some(rows_to_measure(data.examples, max(1, epochs)), seed)
+    try:
+        losses = nll_of_draws(model, likelihood, rows, DRAWS, seed)
+        elbo = final_elbo(model, losses, data.examples, seed)
+    except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+        # A model that is trained is not lost because it cannot be checked.
+        return replace(result, checks=(Check("elbo", None, f"not measured: {' '.join(str(error).split())[:200]}"),))
+    samples = result.method is not None and result.method.optimizer.samples
+    measured = [member.sampler_temperature for member in members if math.isfinite(member.sampler_temperature)]
+    trained = Trained(
+        model,
+        likelihood,
+        rows,
+        losses,
+        chains=len(members) if samples else 0,
+        temperature=sum(measured) / len(measured) if measured else math.nan,
+        sampler_warnings=[line for member in members for line in member.warnings],
+    )
+    return replace(result, elbo=elbo, checks=check_fit(trained))
