@@ -134,6 +134,15 @@ def test_failed_writing_leaves_nothing(tmp_path):
     assert not folder_exists(tmp_path / "x")
 
 
+def test_rest_of_a_killed_writer_is_removed(saved):
+    rest = saved[0].parent / ".run.partial"
+    rest.mkdir()
+    (rest / "tensors.safetensors").write_bytes(b"cut")
+    save_folder(saved[0], {"new": torch.ones(2)}, {})
+    assert set(load_folder(saved[0])[0]) == {"new"}
+    assert not rest.exists()
+
+
 def test_absent_and_foreign_folders_are_named(tmp_path):
     with pytest.raises(FileError, match="absent"):
         load_folder(tmp_path / "absent")

@@ -7,7 +7,6 @@ import json
 import numbers
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,11 +33,12 @@ def save_folder(path: str | Path, tensors: Mapping[str, Tensor], documents: Mapp
         documents: JSON-ready data by name; ``name`` becomes the file ``name.json``.
     """
     target = Path(path).absolute()
-    previous = _previous(target)
+    previous, temporary = _previous(target), target.with_name(f".{target.name}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _check_replaceable(target)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
         try:
             _write(temporary, tensors, documents)
             if target.exists():
@@ -113,7 +113,6 @@ def _write(folder: Path, tensors: Mapping[str, Tensor], documents: Mapping[str, 
     for name in (*names, MANIFEST):
         _sync(folder / name)
     _sync(folder)
-    folder.chmod(0o755)  # Temporary folders are private.
 
 
 def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
