@@ -28,7 +28,7 @@ def build(part: SamplerPart, weights: nn.Parameter, steps: int, seed: int = 1, *
 def run(
     part: SamplerPart, gradient: Callable[[Tensor], Tensor], start: Tensor, steps: int, **settings: Any
 ) -> tuple[Tensor, Sampler]:
-    """Where the chains (first axis of ``start``) stand after so many steps, and their sampler."""
+    """Return the chains (first axis of ``start``) after so many steps, and their sampler."""
     weights = nn.Parameter(start.clone())
     sampler = build(part, weights, steps, **settings)
     for _ in range(steps):
@@ -38,7 +38,7 @@ def run(
 
 
 def z_scores(draws: Tensor, mean: Array, covariance: Array) -> Array:
-    """Of the means, the variances and the correlations; draws are independent and Gaussian."""
+    """Return z-scores of means, variances and correlations; draws are independent and Gaussian."""
     values, count = draws.numpy(), len(draws)
     variance = np.diag(covariance)
     found = np.cov(values.T)

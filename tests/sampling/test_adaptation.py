@@ -241,7 +241,7 @@ def test_every_plan_has_draws(steps: int) -> None:
     assert [order.index(stage) for stage in stages] == sorted(order.index(stage) for stage in stages)
     assert any(step >= plan.first_kept(step) and plan.stage(step) == DRAW for step in range(steps))
     assert any(plan.measures(step) for step in range(steps))
-    assert Plan(steps, 1, plan.descent, plan.collection).stage(3 * steps) == DRAW  # a longer run goes on drawing
+    assert Plan(steps, 1, plan.descent, plan.collection).stage(3 * steps) == DRAW  # a longer run keeps drawing
 
 
 def test_learned_noise_is_moved_by_adam_and_finds_its_value() -> None:

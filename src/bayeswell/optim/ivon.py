@@ -129,7 +129,7 @@ class IVON(OptimizerPart):
     Parameters without a posterior and learned noise are moved by Adam.
 
     Args:
-        lr: of the means. Stds have no learning rate of their own.
+        lr: of the means. The stds need none.
         beta1: momentum.
         beta2: memory of the Hessian: stds follow over 1 / (1 - beta2) steps. The paper's 0.99999 is for 10^5 steps and
             more. None: it grows with the run, 1 - b2 = min(0.01, 10 / t).

@@ -18,7 +18,7 @@ from ..core.registry import Registry
 
 @dataclass(frozen=True)
 class Constant:
-    """The same learning rate throughout."""
+    """A constant learning rate."""
 
     name: ClassVar[str] = "constant"
     paper: ClassVar[str] = "Robbins & Monro 1951"

@@ -60,9 +60,9 @@ class Plan:
         return DRAW if step >= start else LOOK if step >= start - self.looks else DESCEND
 
     def measures(self, step: int) -> bool:
-        """Whether curvature is measured before this step: as the chain begins and, with one cycle, during burn-in."""
+        """Return whether curvature and temperature are measured before this step: at the start and in burn-in."""
         start, end = self.first_draw(step), self.first_kept(step)
-        later = {start + (end - start) // 8, start + (end - start) // 2, max(start, end - 1)}
+        later = {start + (end - start) * quarter // 4 for quarter in (1, 2, 3)} | {max(start, end - 1)}
         return step == start or (self.cycles == 1 and step in later)
 
     def lr_factor(self, step: int) -> float:
@@ -74,7 +74,7 @@ class Plan:
         return min(1.0, 0.1 + 10 * done) * (0.55 + 0.45 * math.cos(math.pi * done))
 
     def _step_at(self, step: int, place: float) -> int:
-        """Return the first step at this place of the cycle of ``step``; a longer run goes on drawing."""
+        """Return the first step at this place of the cycle of ``step``."""
         if self.cycles == 1:
             return math.floor(place * self.length)
         return math.ceil((step * self.cycles // self.length + place) * self.length / self.cycles)
@@ -172,12 +172,9 @@ class AutoTunedSampler(Sampler):
             kept = [None if parameter.grad is None else parameter.grad.clone() for parameter in every]
             if step == plan.first_draw(step):
                 self._begin_chain(gradient)
-            excess = self._measure_curvature(gradient)
+            self._measure_curvature(gradient)
             for parameter, grad in zip(every, kept, strict=True):
                 parameter.grad = grad
-            if excess > 2 * MOST_HEAT and step < plan.first_kept(step) - 1:
-                self._go_home()  # at the lower rate it would take long to cool
-                return False
         finite = self.weights.grad is None or bool(self.weights.grad.isfinite().all())
         return (loss <= self.tuner.limit and finite) or not self.rollback()
 
@@ -189,15 +186,10 @@ class AutoTunedSampler(Sampler):
             return False
         tuner.rollbacks += 1
         self._set_lr()
-        self._go_home()
-        return True
-
-    @torch.no_grad()
-    def _go_home(self) -> None:
-        """Skip a step and return to the end of the descent."""
         self.weights.copy_(self.state[self.weights]["home"])
         self.state[self.weights]["velocity"].zero_()
         self.steps += 1
+        return True
 
     def update(self, group: dict[str, Any], params: list[Tensor], lr: float, noise: list[Tensor] | None) -> None:
         plan, stage, descent_lr = self.plan, self.plan.stage(self.steps), lr * planned_lr(self.plan.length)
@@ -286,16 +278,15 @@ class AutoTunedSampler(Sampler):
         tuner.limit = 2 * max(0.0, tuner.worst_loss) + 5 * (1 + height) if looks else math.inf
         tuner.curvature, tuner.max_lr = 0.0, math.inf
 
-    def _measure_curvature(self, gradient: Gradient) -> float:
-        """Set the rate by the curvature here, and return the excess temperature since the last change."""
-        tuner, scale = self.tuner, self.state[self.weights]["scale"]
-        tuner.curvature = max(tuner.curvature, largest_curvature(self.weights, scale, gradient, self.generator))
-        excess = self.estimate.value - self._group()["temperature"] if self.estimate.count >= 5 else 0.0
-        if excess > MOST_HEAT:
+    def _measure_curvature(self, gradient: Gradient) -> None:
+        tuner, state = self.tuner, self.state[self.weights]
+        found = largest_curvature(self.weights, state["scale"], gradient, self.generator)
+        tuner.curvature = max(tuner.curvature, found)
+        excess = self.estimate.value - self._group()["temperature"]
+        if self.estimate.count >= 5 and excess > MOST_HEAT and bool(state["spread"].any()):
             tuner.max_lr = tuner.lr * MOST_HEAT / excess
             self.estimate = TemperatureEstimate()
         self._set_lr()
-        return excess
 
     def _set_lr(self) -> None:
         """Set lr by the curvature, and lower where minibatch noise would heat the chain.

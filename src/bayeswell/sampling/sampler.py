@@ -1,4 +1,4 @@
-"""What all samplers share: noise from one generator, exact state, and a measurement of the chain's temperature."""
+"""The base of all samplers: noise from one generator, exact state, and the temperature of the chain."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Sampler(Optimizer):
         return 1.0
 
     def adds_noise(self) -> bool:
-        """Whether the next step is one of the chain."""
+        """Return whether the next step is one of the chain."""
         return True
 
     @torch.no_grad()
