@@ -45,7 +45,7 @@ EPOCHS = 60
 
 
 def cases() -> dict[str, dict[str, Any]]:
-    """The problem, the method and the temperature of each case, by its name."""
+    """Return the settings of each case by its name."""
     chosen = [(method, 1.0) for method in METHODS] + [(method, "auto") for method in ("bbb", "hwa", "laplace")]
     return {
         f"{problem}/{method}/T={temperature}": {"problem": problem, "method": method, "temperature": temperature}
@@ -66,19 +66,19 @@ def run(problem: str, method: str, temperature: float | str, seed: int, **others
     net = network(1 if problem == "regression" else 3)
     settings = {"temperature": temperature, "prior": "kaiming", "lr": RATES.get(method, 0.01), **others}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # verdicts on the length of training are not part of the record
+        warnings.simplefilter("ignore")  # checks after training are not part of the record
         result = bw.fit(
             net, (x[:TRAIN], y[:TRAIN]), method, LIKELIHOODS[problem], epochs=EPOCHS, batch_size=20, seed=seed,
             progress=False, **settings,
         )  # fmt: skip
     epochs = result.histories[0].epochs
-    looked_at = [epochs[0], epochs[len(epochs) // 2], epochs[-1]]
-    found = {name: [float(getattr(epoch, name)) for epoch in looked_at] for name in ("total", "nll", "kl")}
+    shown = [epochs[0], epochs[len(epochs) // 2], epochs[-1]]
+    found = {name: [float(getattr(epoch, name)) for epoch in shown] for name in ("total", "nll", "kl")}
     return {**found, **scores(result.predict(x[TRAIN:], draws=DRAWS), y[TRAIN:])}
 
 
 def scores(prediction: Any, y: Tensor) -> dict[str, list[float]]:
-    """Scores of the test rows, and what is predicted for the first of them.
+    """Return scores of the test rows, and the predictions of the first rows.
 
     The nll of a regression is that of a Gaussian with the predictive mean and std. The noise of a regression is known
     and dominates its std, so that ``epistemic`` (a variance; the mutual information of classes) is recorded too.
