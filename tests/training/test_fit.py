@@ -243,3 +243,16 @@ def test_repr_says_what_it_is() -> None:
     assert result.num_variational_params == 2 * 50
     assert 0 < result.std_ratio < 2
     assert result.without_states().states == ()
+
+
+def test_no_epochs_find_noise_and_temperature() -> None:
+    net = nn.Linear(4, 1, bias=False).double()
+    with torch.no_grad():
+        net.weight.copy_(PROBLEM.mean()[None])
+    result = fit(net, (PROBLEM.x, PROBLEM.y), "laplace", "gaussian", epochs=0)
+    assert torch.equal(result.model.posterior.mean.detach(), net.weight[0])
+    residual = PROBLEM.y - PROBLEM.x @ PROBLEM.mean()
+    variance = result.likelihood.mean_and_variance(torch.zeros(1, 1, dtype=torch.float64))[1].item()
+    assert variance == pytest.approx(float(residual.square().mean()), rel=1e-4)
+    unexplained = float(residual.square().mean() / PROBLEM.y.var(correction=0))
+    assert result.temperature == pytest.approx(0.1 * unexplained, rel=1e-4)

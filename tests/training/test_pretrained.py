@@ -81,7 +81,7 @@ def test_held_out_data_choose() -> None:
 def test_learned_noise_is_settled() -> None:
     residual = PROBLEM.y - PROBLEM.x @ PROBLEM.mean()
     result = laplace(trained(), (PROBLEM.x, PROBLEM.y), "gaussian", structure="diagonal", prior_precision=1.0)
-    variance = float(result.likelihood.mean_and_variance(torch.zeros(1, 1, dtype=torch.float64))[1])
+    variance = result.likelihood.mean_and_variance(torch.zeros(1, 1, dtype=torch.float64))[1].item()
     assert variance == pytest.approx(float(residual.square().mean()), rel=1e-4)
 
 

@@ -64,7 +64,7 @@ def _checked_batch(state: TrainState, data: Data) -> Batch:
     _check_finite("the targets", whole.targets)
     if whole.sample_weight is not None:
         _check_weights(state, whole.sample_weight)
-    return Batch(*(None if part is None else tree_index(part, slice(FEW)) for part in batch))
+    return Batch(tree_index(batch.inputs, slice(FEW)), batch.targets[:FEW])
 
 
 def _check_finite(name: str, values: Any) -> None:

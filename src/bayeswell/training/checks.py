@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from ..core.errors import FitWarning
-from ..core.protocols import EMPIRICAL, Inputs, Likelihood
+from ..core.protocols import Inputs, Likelihood
 from ..core.pytree import tree_index, tree_map
 from ..core.random import make_generator
 from ..metrics import chain_report
 from ..nn import BayesianModule, evaluation_mode
+from ..posteriors import Empirical
 from ..prediction import outputs
 from .data import Batch
 from .devices import device_of
@@ -126,7 +127,7 @@ def minimize_nll(likelihood: Likelihood, outputs: Tensor, targets: Tensor, weigh
         return value
 
     with torch.enable_grad():
-        search.step(loss)  # type: ignore[no-untyped-call]
+        search.step(loss)
         return loss().item()
 
 
@@ -154,13 +155,13 @@ def _chains_have_mixed(trained: Trained) -> Check:
 def _predictions(model: BayesianModule, likelihood: Likelihood, inputs: Inputs) -> Tensor:
     """(M, S, ...): class probabilities or means of each network of a set, in the order it was kept."""
     posterior = model.posterior
-    if EMPIRICAL not in posterior.provides:
+    if not isinstance(posterior, Empirical):
         raise TypeError(f"posterior '{posterior.part.name}' is no set of draws")
     device = device_of(model)
     inputs = tree_map(lambda tensor: tensor.to(device), inputs)
     found = []
     with evaluation_mode(model):
-        for index in range(posterior.num_networks or 0):
+        for index in range(posterior.num_networks):
             out = model.call(posterior.network(index), inputs)
             if likelihood.supports("probabilities"):
                 out = likelihood.probabilities(out)

@@ -107,7 +107,9 @@ class LoaderData:
 
     def __init__(self, loader: DataLoader[Any], columns: Columns, dtype: torch.dtype | None) -> None:
         self.loader, self.examples, self.batches = loader, _loader_examples(loader), len(loader)
-        self.shown = min(self.examples, self.batches * loader.batch_size) if _drops_last(loader) else self.examples
+        self.shown = self.examples
+        if loader.drop_last and loader.batch_size is not None:
+            self.shown = self.batches * loader.batch_size
         self.to_real: torch.dtype | None = None
         self._columns, self._dtype = columns, dtype
         self._tasks: list[tuple[int, Any]] = []
@@ -124,7 +126,7 @@ class LoaderData:
             workers = {name: getattr(loader, name) for name in names} | {"persistent_workers": True}
         reader = _Reader(loader.dataset, loader.collate_fn)
         workers |= {"pin_memory": loader.pin_memory, "generator": make_generator(0)}
-        return DataLoader(reader, None, sampler=self._tasks, collate_fn=_identity, **workers)  # type: ignore[arg-type]
+        return DataLoader(reader, None, sampler=self._tasks, collate_fn=_identity, **workers)
 
     def epoch(self, seed: int, start: int = 0) -> Iterator[Batch]:
         if type(self.loader).__iter__ is not DataLoader.__iter__:
@@ -330,7 +332,7 @@ def seeded_streams(seed: int) -> Iterator[None]:
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
-    torch.random.default_generator.manual_seed(seed)
+    torch.manual_seed(seed)
     try:
         yield
     finally:
@@ -354,10 +356,6 @@ def _as_loader(data: Any, batch_size: int | None, *, shuffle: bool = True) -> Da
     if not shuffle:
         return DataLoader(data, size)  # type: ignore[arg-type]
     return DataLoader(data, batch_sampler=_Shuffled(len(data), size))  # type: ignore[arg-type]
-
-
-def _drops_last(loader: DataLoader[Any]) -> bool:
-    return loader.drop_last and loader.batch_size is not None
 
 
 def _loader_examples(loader: DataLoader[Any]) -> int:

@@ -81,9 +81,9 @@ def differences(old: Any, new: Any, name: str = "") -> list[str]:
 def _array_sha256(tensor: Tensor) -> str:
     tensor = tensor.detach().cpu().contiguous()
     head = f"{tensor.dtype}{tuple(tensor.shape)}".encode()
-    data = tensor.reshape(-1).view(torch.uint8).numpy() if tensor.numel() else b""
     digest = hashlib.sha256(head)
-    digest.update(data)
+    if tensor.numel():
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
     return f"sha256:{digest.hexdigest()}"
 
 

@@ -120,10 +120,10 @@ def _fit(ready: Ready, method: str | Method | None, data: Any, options: FitOptio
     if budget.note and options.progress is not False:
         sys.stderr.write(f"{budget.note}\n")
     engine = Engine(options.devices)
-    if plan.folder is not None:
+    if options.folder is not None:
         plan = dataclasses.replace(plan, settings=_settings(plan, options, engine))
         if not plan.resume and engine.rank == 0:
-            plan.folder.check_new()
+            options.folder.check_new()
     members = train_members(plan, engine, options.devices, options.workers)
     result = _result(plan, ready, members, budget.note)
     if plan.folder is not None and engine.rank == 0:

@@ -120,7 +120,7 @@ def train(run: Run) -> History:
         record = _close_epoch(run, began)
         for callback in run.callbacks:
             callback.after_epoch(run, record)
-        if run.engine.ranks > 1 and sum(run.engine.sum([float(bool(run.history.stopped))])):
+        if run.engine.sum([float(bool(run.history.stopped))])[0] > 0:
             run.history.stopped = run.history.stopped or "another process stopped"
     for callback in run.callbacks:
         callback.end(run)
@@ -182,22 +182,24 @@ def _shares(batch: Batch, options: StepOptions) -> list[tuple[Batch, float | Non
     With n examples in a piece, R processes and A pieces the NLL counts R n / N of the epoch's M batches and the KL
     1 / A: summed over pieces and averaged over processes this is the objective of the batch, whatever the sizes.
     """
-    size, engine = len(batch.targets), options.engine
-    if engine.ranks == 1 and options.accumulate == 1:
+    size = len(batch.targets)
+    if options.engine.ranks == 1 and options.accumulate == 1:
         return [(batch, None if options.share is None else size * options.share, 1.0)]
-    ranks = max(1, min(engine.ranks, size // options.least))
-    first, last = size * engine.rank // ranks, size * (engine.rank + 1) // ranks
-    counts = engine.rank < ranks
-    if not counts:  # its KL and its exchange with other processes still take place
-        first, last = 0, min(options.least, size)
-    weight = None if batch.sample_weight is None else batch.sample_weight[first:last]
-    own = batch
-    if last - first < size:
-        rows = slice(first, last)
-        own = Batch(tree_index(batch.inputs, rows), batch.targets[rows], weight)
-    share = (1 / size if options.share is None else options.share) * engine.ranks * counts
+    own, counts = _own_part(batch, options)
+    share = (1 / size if options.share is None else options.share) * options.engine.ranks * counts
     parts = list(pieces(own, options.accumulate, options.least))
     return [(part, len(part.targets) * share, 1 / len(parts)) for part in parts]
+
+
+def _own_part(batch: Batch, options: StepOptions) -> tuple[Batch, bool]:
+    """Return the examples of this process, and whether they count: a process without any borrows some for its KL."""
+    size, engine = len(batch.targets), options.engine
+    ranks = max(1, min(engine.ranks, size // options.least))
+    counts = engine.rank < ranks
+    first, last = size * engine.rank // ranks, size * (engine.rank + 1) // ranks
+    rows = slice(first, last) if counts else slice(0, options.least)
+    weight = None if batch.sample_weight is None else batch.sample_weight[rows]
+    return Batch(tree_index(batch.inputs, rows), batch.targets[rows], weight), counts
 
 
 def _joined(found: Sequence[Terms]) -> Terms:
@@ -238,13 +240,15 @@ def _explained(error: ValueError, size: int) -> BayeswellError:
 
 
 def _count(run: Run, terms: Terms, batch: Batch) -> None:
-    sums, weight = run.sums, batch.sample_weight
-    size = len(batch.targets)
+    sums, counts = run.sums, True
+    if run.engine.ranks > 1:
+        batch, counts = _own_part(batch, run.options)
+    weight, size = batch.sample_weight, len(batch.targets) * counts
     sums.total += terms.total.item()
     sums.kl += terms.kl.item()
     sums.nll += size * terms.nll.item()
-    sums.examples += size if weight is None else float(weight.sum())
-    if run.state.auto_temperature is not None or run.state.method.plateau:
+    sums.examples += size if weight is None else counts * float(weight.sum())
+    if counts and (run.state.auto_temperature is not None or run.state.method.plateau):
         sums.squares += _squared_error(run, terms.outputs, batch.targets)
 
 
@@ -255,9 +259,8 @@ def _squared_error(run: Run, outputs: Any, targets: Tensor) -> float:
     if not isinstance(outputs, Tensor) or not likelihood.supports("mean_and_variance") or likelihood.is_discrete:
         return math.nan
     mean = likelihood.mean_and_variance(outputs.detach())[0]
-    if mean.shape != targets.shape:  # a process sees its own part
-        return math.nan
-    return float((mean - targets.to(mean)).square().reshape(len(mean), -1).mean(1).sum())
+    errors = mean - targets.to(mean).reshape(mean.shape)
+    return float(errors.square().reshape(len(mean), -1).mean(1).sum())
 
 
 def _close_epoch(run: Run, began: float) -> EpochRecord:

@@ -17,6 +17,7 @@ from ..core.random import derive_seed, make_generator
 from ..methods import Method, TrainState, build
 from ..nn import FROZEN, BayesianModule, trained_params
 from ..posteriors import Empirical, Mixture
+from .as_given import use_as_given
 from .callbacks import Callback, CSVLog, KeepBest, ProgressBar
 from .check import check_before_training
 from .checkpoint import Checkpointer, RunFolder, StopSignals, stop_signals
@@ -112,11 +113,13 @@ def train_member(plan: Plan, member: int, engine: Engine, signals: StopSignals) 
             saved = plan.folder.load(member, plan.settings)
             if saved is not None:
                 run.load_state_dict(saved)
+        if plan.epochs == 0:
+            use_as_given(state, (engine.place((batch.inputs, batch.targets)) for batch in plan.data.epoch(seed)))
         history = train(run)
         training = state.state_dict()
         model = finalize(state, plan.data, seed, engine)
     measured = getattr(state.optimizer, "measured_temperature", lambda: None)()
-    found = getattr(state.optimizer, "warnings", list)()
+    found: list[str] = getattr(state.optimizer, "warnings", list)()
     sampler_temperature = math.nan if measured is None else float(measured)
     return Member(
         model, state.model, state.likelihood, history, training, state.temperature, sampler_temperature, tuple(found)
@@ -202,8 +205,8 @@ def _extras(model: BayesianModule) -> dict[str, Tensor]:
 def _networks(model: BayesianModule, members: int) -> list[dict[str, Tensor]]:
     """Return the networks of one member with its other tensors: all of a set, one of a point, else draws."""
     posterior, provides = model.posterior, model.posterior.provides
-    if EMPIRICAL in provides:
-        found = [posterior.network(index) for index in range(posterior.num_networks or 0)]
+    if isinstance(posterior, Empirical):
+        found = [posterior.network(index) for index in range(posterior.num_networks)]
     else:
         count = 1 if POINT in provides else math.ceil(DRAWS / members)
         found = list(posterior.draws(count, make_generator(0, device_of(model))))

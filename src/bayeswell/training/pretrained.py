@@ -31,11 +31,11 @@ from ..core.pytree import tree_map
 from ..core.random import derive_seed, make_generator
 from ..laplace import Curvature, Laplace, at_end_of_range, maximize, same_factor
 from ..likelihoods import LIKELIHOODS
-from ..nn import FROZEN, BayesianModule, Where, bayesian, evaluation_mode, has_statistics
+from ..nn import FROZEN, BayesianModule, Where, bayesian, has_statistics
 from ..prediction import Predictor, predictive_nll
 from ..priors import Normal, PriorChoice, build_prior
+from .as_given import mean_outputs, settle_noise
 from .check import check_network
-from .checks import minimize_nll
 from .columns import Columns
 from .data import Data, as_data
 from .devices import device_of
@@ -94,7 +94,7 @@ def laplace(
     model = _point_model(net, where, prior, chosen=choice in (EVIDENCE, BY_LAYER, HELD_OUT))
     own = copy.deepcopy(LIKELIHOODS.resolve(likelihood)).to(device_of(model))
     batches = _data(net, data, batch_size)
-    settle_noise(model, own, batches)
+    settle_noise(own, *mean_outputs(model, _pass(model, batches)))
     generator = make_generator(derive_seed(seed, "directions"), device_of(model))
     curvature = part.curvature(
         model, own, _pass(model, batches), dataset_size=batches.examples, temperature=temperature, generator=generator
@@ -128,7 +128,7 @@ def _point_model(net: nn.Module, where: Where, prior: PriorChoice | None, *, cho
 def _with_precision(model: BayesianModule, factors: Mapping[str, float]) -> Prior:
     """Return the model's Gaussian prior with each site's precision multiplied by its factor."""
     stds = model.layout.unflatten(model.prior.std())
-    parts = model.prior.parts  # type: ignore[attr-defined]
+    parts: Any = model.prior.parts
     centers = {site.name: part.center for site, part in zip(model.layout.sites, parts, strict=True)}
 
     def part(site: Site) -> Normal:
@@ -148,24 +148,6 @@ def _pass(model: BayesianModule, data: Data) -> Iterator[tuple[Inputs, Tensor]]:
         if weight is not None:
             raise CompositionError("a post-hoc posterior takes no example weights; repeat the examples instead")
         yield tree_map(lambda tensor: tensor.to(device), inputs), targets.to(device)
-
-
-def settle_noise(model: BayesianModule, likelihood: Likelihood, data: Data) -> None:
-    """Set what a likelihood learns to its maximum-likelihood value at the mean network."""
-    learned = [p for p in likelihood.parameters() if p.requires_grad]
-    if not learned:
-        return
-    weights = model.layout.unflatten(model.posterior.mean.detach())
-    outputs, targets = [], []
-    with torch.no_grad(), evaluation_mode(model):
-        for batch, truth in _pass(model, data):
-            outputs.append(model.call(weights, batch).double())
-            targets.append(truth)
-    exact = copy.deepcopy(likelihood).double()
-    minimize_nll(exact, torch.cat(outputs), torch.cat(targets))
-    with torch.no_grad():
-        for parameter, found in zip(learned, (p for p in exact.parameters() if p.requires_grad), strict=True):
-            parameter.copy_(found)
 
 
 def _best_on(data: Data, model: BayesianModule, likelihood: Likelihood, curvature: Curvature, seed: int) -> float:
@@ -228,7 +210,7 @@ def swag(
             model.net.get_parameter(name).copy_(value)
     if data is not None:
         batches = _data(net, data, batch_size)
-        settle_noise(model, own, batches)
+        settle_noise(own, *mean_outputs(model, _pass(model, batches)))
         generator = make_generator(derive_seed(seed, "draws"), device_of(model))
         model = with_statistics(model, lambda: (x for x, _ in _pass(model, batches)), generator, each_draw=True)
     elif has_statistics(model.net):
