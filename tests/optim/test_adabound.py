@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from bayeswell.core.errors import SettingError
-from bayeswell.optim import AdaBound, Adam, AMSBound, lr_bounds, set_lrs
+from bayeswell.optim import AdaBound, Adam, AMSBound, set_lrs
+from bayeswell.optim.adabound import lr_bounds
 from optim.steps import Array, build, flat, gradient_sequence, parameters, run
 
 SETTINGS = {"lr": 3e-3, "betas": (0.8, 0.95), "final_lr": 0.02, "gamma": 0.03, "eps": 1e-6, "weight_decay": 0.1}

@@ -23,11 +23,11 @@ from bayeswell.optim import (
     Plateau,
     build_optimizer,
     gradient_factor,
-    hold_inactive,
     means_by_nll_stds_by_kl,
     parameter_groups,
     set_lrs,
 )
+from bayeswell.optim.groups import hold_inactive
 from optim.steps import context
 
 

@@ -21,7 +21,6 @@ from bayeswell.optim import (
     Cyclic,
     Linear,
     Plateau,
-    PlateauState,
     Power,
     StepDecay,
     TorchSchedule,
@@ -29,6 +28,7 @@ from bayeswell.optim import (
     counted_steps,
     std_convergence_warning,
 )
+from bayeswell.optim.plateau import PlateauState
 
 
 def factors(schedule: object, total: int, steps: int | None = None) -> list[float]:

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from bayeswell.core.errors import DivergenceError
-from bayeswell.optim import YellowFin, YellowFinOptimizer, momentum_root
+from bayeswell.optim import YellowFin
+from bayeswell.optim.yellowfin import YellowFinOptimizer, momentum_root
 from optim.steps import Array, build, flat, gradient_sequence, parameters, run
 
 BETA, WIDTH, EPS = 0.95, 6, 1e-6

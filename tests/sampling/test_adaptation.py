@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_breast_cancer
 from torch import Tensor, nn
 
 from bayeswell.core.errors import SettingError
@@ -277,3 +278,47 @@ def test_mistakes_are_named() -> None:
         sampler.step()
     with pytest.raises(SettingError, match="one flat vector"):
         SGLD(lr=None).build([{"params": [weights, nn.Parameter(torch.zeros(3))]}], OptimizerContext(5, 30, 1))
+
+
+@pytest.mark.slow
+def test_minibatch_chain_of_a_logistic_regression_is_not_hot() -> None:
+    """Gradient noise is larger along this chain than at the mode, where it is first estimated.
+
+    Mean energy above that of full batches, in temperatures: 2 (E - E_full) / P. Without the temperature measured in
+    burn-in it is 1.3.
+    """
+    inputs, labels = (torch.from_numpy(array[:426]).double() for array in load_breast_cancer(return_X_y=True))
+    inputs = torch.cat([(inputs - inputs.mean(0)) / inputs.std(0), torch.ones(426, 1)], 1).double()
+
+    def energy(batch_size: int, steps: int) -> tuple[float, float]:
+        weights = nn.Parameter(torch.zeros(31, dtype=torch.float64))
+        batches = math.ceil(426 / batch_size)
+        context = OptimizerContext(426, steps, batches, make_generator(11))
+        sampler = SGHMC(lr=None).build([{"name": "means", "params": [weights], "noise": True}], context)
+        assert isinstance(sampler, AutoTunedSampler)
+
+        def loss(rows: Tensor) -> float:
+            w = weights.detach()
+            logits = inputs[rows] @ w
+            weights.grad = inputs[rows].T @ (torch.sigmoid(logits) - labels[rows]) / len(rows) + w / 426
+            nll = nn.functional.binary_cross_entropy_with_logits(logits, labels[rows])
+            return float(nll + 0.5 * w.square().sum() / 426)
+
+        generator, found, parts = make_generator(1), list[float](), tuple[Tensor, ...]()
+        for step in range(steps):
+            if step % batches == 0:
+                parts = torch.randperm(426, generator=generator).split(batch_size)
+            rows = parts[step % batches]
+            if sampler.before_step(loss(rows), functools.partial(loss, rows)):
+                sampler.step()
+            if sampler.may_sample(Progress(step)):
+                found.append(426 * loss(torch.arange(426)))
+        measured = sampler.measured_temperature()
+        assert measured is not None
+        return float(np.mean(found)), measured
+
+    full, cool = energy(426, 6000)
+    small, measured = energy(32, 7000)
+    assert cool == pytest.approx(1.0, abs=0.2)
+    assert 2 * (small - full) / 31 < 0.6
+    assert measured < 1.6

@@ -4,38 +4,15 @@ from __future__ import annotations
 
 from ..core.protocols import OptimizerPart
 from ..core.registry import Registry
-from .adabound import AdaBound, AdaBoundOptimizer, AMSBound, lr_bounds
-from .groups import (
-    MEANS,
-    NOISE,
-    OTHER,
-    STDS,
-    Alternating,
-    JointOptimizer,
-    build_optimizer,
-    gradient_factor,
-    hold_inactive,
-    parameter_groups,
-    set_lrs,
-)
-from .ivon import IVON, IVONOptimizer
+from .adabound import AdaBound, AMSBound
+from .groups import Alternating, build_optimizer, gradient_factor, parameter_groups, set_lrs
+from .ivon import IVON
 from .learning_rates import LearningRates
-from .plateau import Plateau, PlateauState, means_by_nll_stds_by_kl
-from .schedules import (
-    SCHEDULES,
-    Constant,
-    Cosine,
-    Cyclic,
-    Linear,
-    Power,
-    ScheduleFunction,
-    StepDecay,
-    TorchSchedule,
-    WarmUp,
-)
+from .plateau import Plateau, means_by_nll_stds_by_kl
+from .schedules import SCHEDULES, Constant, Cosine, Cyclic, Linear, Power, StepDecay, TorchSchedule, WarmUp
 from .std_convergence import counted_steps, std_convergence_warning
 from .torch_optimizers import SGD, Adam, AdamW, AMSGrad, RAdam, TorchOptimizer, optimizer_part, planned_lr
-from .yellowfin import YellowFin, YellowFinOptimizer, momentum_root
+from .yellowfin import YellowFin
 
 OPTIMIZERS: Registry[OptimizerPart] = Registry(
     "optimizer",
@@ -47,45 +24,32 @@ OPTIMIZERS: Registry[OptimizerPart] = Registry(
 
 __all__ = [
     "IVON",
-    "MEANS",
-    "NOISE",
     "OPTIMIZERS",
-    "OTHER",
     "SCHEDULES",
     "SGD",
-    "STDS",
     "AMSBound",
     "AMSGrad",
     "AdaBound",
-    "AdaBoundOptimizer",
     "Adam",
     "AdamW",
     "Alternating",
     "Constant",
     "Cosine",
     "Cyclic",
-    "IVONOptimizer",
-    "JointOptimizer",
     "LearningRates",
     "Linear",
     "Plateau",
-    "PlateauState",
     "Power",
     "RAdam",
-    "ScheduleFunction",
     "StepDecay",
     "TorchOptimizer",
     "TorchSchedule",
     "WarmUp",
     "YellowFin",
-    "YellowFinOptimizer",
     "build_optimizer",
     "counted_steps",
     "gradient_factor",
-    "hold_inactive",
-    "lr_bounds",
     "means_by_nll_stds_by_kl",
-    "momentum_root",
     "parameter_groups",
     "planned_lr",
     "set_lrs",

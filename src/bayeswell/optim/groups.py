@@ -163,10 +163,7 @@ class JointOptimizer(Optimizer):
             start = stop
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = None if closure is None else torch.enable_grad()(closure)()
         for part in self.parts:
             part.step()
         return loss

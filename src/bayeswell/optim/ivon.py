@@ -85,10 +85,7 @@ class IVONOptimizer(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = None if closure is None else torch.enable_grad()(closure)()
         mean, log_std = self._mean_and_log_std()
         if mean.grad is not None and log_std.grad is not None:
             group = next(group for group in self.param_groups if group["name"] == MEANS)

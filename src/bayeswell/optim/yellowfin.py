@@ -137,10 +137,7 @@ class YellowFinOptimizer(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = None if closure is None else torch.enable_grad()(closure)()
         found = [(group, [p for p in group["params"] if p.grad is not None]) for group in self.param_groups]
         found = [(group, params) for group, params in found if params]
         if found:

@@ -77,10 +77,7 @@ class Sampler(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = None if closure is None else torch.enable_grad()(closure)()
         if not self.adds_noise():
             self.estimate = TemperatureEstimate()
         elif self.steps % _EVERY == 0:
