@@ -153,8 +153,8 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "rate range": (lambda: rate_range(net(), (X, Y), lowest=2.0, highest=1.0), ["lowest", "highest"]),
     "one checkpoint": (lambda: swag(net(), [net()]), ["1 checkpoints", "two"]),
     "wrong checkpoint": (lambda: swag(net(), [net(), net(4)]), ["checkpoint 1", "fit"]),
-    "pickle": (lambda: swag(net(), ["a.pt", "b.pt"]), ["pickle"]),
-    "laplace held out": (lambda: laplace(net(), (X, Y), prior_precision="held_out"), ["held_out"]),
+    "paths of checkpoints": (lambda: swag(net(), ["a.pt", "b.pt"]), ["checkpoint 0", "state dict"]),
+    "laplace precision": (lambda: laplace(net(), (X, Y), prior_precision="held_out"), ["held_out"]),
     "laplace structure": (lambda: laplace(net(), (X, Y), structure="block"), ["structure", "block"]),
 }
 

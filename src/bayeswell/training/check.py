@@ -14,7 +14,7 @@ from ..core.protocols import Inputs, Likelihood
 from ..core.pytree import tree_index, tree_map, tree_tensors
 from ..methods import TrainState
 from ..nn import evaluation_mode
-from .data import Batch, Data, TensorData, real_inputs
+from .data import Data, TensorData, real_inputs
 
 FEW = 32
 """Examples that the network is tried with."""
@@ -22,16 +22,25 @@ FEW = 32
 
 def check_before_training(state: TrainState, data: Data, validation: Data | None, *, trains: bool = True) -> None:
     """Raise DataError or NetworkError for what cannot be trained; warn about what was probably not meant."""
-    batch = _checked_batch(state, data)
+    _check_values(data)
+    if isinstance(data, TensorData) and data.all.sample_weight is not None:
+        _check_weights(state, data.all.sample_weight)
+    inputs = tree_index(data.first().inputs, slice(FEW))
     weights = _leaves(state)
-    outputs = _try_network(state, batch, data, weights)
+    try:
+        outputs = _run(state, inputs, weights)
+    except DataError:
+        dtype = state.model.posterior.mean.dtype
+        if all(tensor.is_floating_point() for tensor in tree_tensors(inputs)):
+            raise
+        # A network that takes no integers is called with real numbers.
+        outputs = _run(state, real_inputs(inputs, dtype), weights)
+        data.to_real = dtype
+        _warn_of_bytes(inputs)
     if trains:
         _check_gradients(state, outputs, weights)
-    outputs = outputs.detach()
-    _check_targets(state.likelihood, _all_targets(data, batch), outputs)
+    _check_targets(state.likelihood, data, outputs.detach())
     _warn_of_sigmoid(state.likelihood, outputs)
-    _warn_of_bytes(data, batch)
-    _warn_of_one_class(state.likelihood, data)
     if validation is not None:
         _check_validation(state, validation, data.to_real)
 
@@ -56,22 +65,18 @@ def check_network(net: Any) -> None:
         )
 
 
-def _checked_batch(state: TrainState, data: Data) -> Batch:
-    """Return some examples after a check that the data are finite and the weights make sense."""
-    batch = data.first()
-    whole = data.all if isinstance(data, TensorData) else batch
-    _check_finite("the inputs", whole.inputs)
-    _check_finite("the targets", whole.targets)
-    if whole.sample_weight is not None:
-        _check_weights(state, whole.sample_weight)
-    return Batch(tree_index(batch.inputs, slice(FEW)), batch.targets[:FEW])
+def _check_values(data: Data) -> None:
+    """Refuse NaN and infinity in all data in memory, or in the first batch of a loader."""
+    inputs, targets, _ = data.all if isinstance(data, TensorData) else data.first()
+    _check_finite("the inputs", inputs)
+    _check_finite("the targets", targets)
 
 
 def _check_finite(name: str, values: Any) -> None:
     for tensor in tree_tensors(values):
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             row = (~tensor.isfinite()).nonzero()[0].tolist()
-            raise DataError(f"{name} hold NaN or inf, first in row {row[0]} of the data (index {tuple(row)})")
+            raise DataError(f"{name} hold NaN or inf, first in row {row[0]} (index {tuple(row)})")
 
 
 def _check_weights(state: TrainState, weights: Tensor) -> None:
@@ -91,40 +96,20 @@ def _check_weights(state: TrainState, weights: Tensor) -> None:
         )
 
 
-def _try_network(state: TrainState, batch: Batch, data: Data, leaves: Mapping[str, Tensor]) -> Tensor:
-    """Return the outputs at a few inputs; integers become real numbers where the network takes no integers."""
-    integers = any(not tensor.is_floating_point() for tensor in tree_tensors(batch.inputs))
-    try:
-        return _run(state, batch.inputs, leaves)
-    except (RuntimeError, TypeError, IndexError) as error:
-        if isinstance(error, BayeswellError):
-            raise
-        if integers:
-            dtype = state.model.posterior.mean.dtype
-            try:
-                outputs = _run(state, real_inputs(batch.inputs, dtype), leaves)
-            except (RuntimeError, TypeError, IndexError):
-                raise _cannot_run(error, batch.inputs) from error
-            data.to_real = dtype
-            return outputs
-        raise _cannot_run(error, batch.inputs) from error
-
-
 def _run(state: TrainState, inputs: Inputs, weights: Mapping[str, Tensor]) -> Tensor:
     """Return the outputs in evaluation mode, which moves no BatchNorm statistics."""
-    model = state.model
-    device = model.posterior.mean.device
-    with torch.random.fork_rng(), evaluation_mode(model):
-        outputs = model.call(weights, tree_map(lambda tensor: tensor.to(device), inputs))
+    device = state.model.posterior.mean.device
+    try:
+        with torch.random.fork_rng(), evaluation_mode(state.model):
+            outputs = state.model.call(weights, tree_map(lambda tensor: tensor.to(device), inputs))
+    except (RuntimeError, TypeError, IndexError) as error:
+        raise _cannot_run(error, inputs) from error
     size = len(tree_tensors(inputs)[0])
     if outputs.dim() == 0 or len(outputs) != size:
         raise NetworkError(
             f"the network returned shape {tuple(outputs.shape)} for {size} examples; the first axis must count them"
         )
-    if not bool(outputs.isfinite().all()):
-        raise NetworkError(
-            "the outputs of the network hold NaN or inf before training; check its weights and the scale of the inputs"
-        )
+    _check_finite("the outputs of the network, before training,", outputs)
     return outputs
 
 
@@ -143,14 +128,14 @@ def _cannot_run(error: Exception, inputs: Inputs) -> DataError:
     return DataError(f"the network cannot be called with inputs of shape {', '.join(shapes)}{names}: {reason}")
 
 
-def _all_targets(data: Data, batch: Batch) -> Tensor:
-    return data.all.targets if isinstance(data, TensorData) else batch.targets
-
-
-def _check_targets(likelihood: Likelihood, targets: Tensor, outputs: Tensor) -> None:
-    """Check all targets against outputs of their number, all alike."""
-    shape = (len(targets), *outputs.shape[1:])
-    likelihood.check(targets.to(outputs.device), outputs[:1].expand(shape))
+def _check_targets(likelihood: Likelihood, data: Data, outputs: Tensor) -> None:
+    """Check all targets in memory, or the first of a loader, against outputs that are all alike."""
+    targets = data.all.targets if isinstance(data, TensorData) else data.first().targets
+    likelihood.check(targets.to(outputs.device), outputs[:1].expand(len(targets), *outputs.shape[1:]))
+    one = len(targets) > 1 and targets.dim() == 1 and bool((targets == targets[0]).all())
+    if one and isinstance(data, TensorData) and likelihood.supports("probabilities"):
+        message = f"all targets are class {targets[0].item():g}: there is nothing to learn"
+        warnings.warn(message, DataWarning, stacklevel=2)
 
 
 def _warn_of_sigmoid(likelihood: Likelihood, outputs: Tensor) -> None:
@@ -159,19 +144,9 @@ def _warn_of_sigmoid(likelihood: Likelihood, outputs: Tensor) -> None:
         warnings.warn(message, DataWarning, stacklevel=2)
 
 
-def _warn_of_bytes(data: Data, batch: Batch) -> None:
-    large = any(t.dtype == torch.uint8 and int(t.max()) > 1 for t in tree_tensors(batch.inputs) if t.numel())
-    if data.to_real is not None and large:
+def _warn_of_bytes(inputs: Inputs) -> None:
+    if any(tensor.dtype == torch.uint8 and int(tensor.max()) > 1 for tensor in tree_tensors(inputs)):
         warnings.warn("the inputs are bytes from 0 to 255; scale them, for example x / 255", DataWarning, stacklevel=2)
-
-
-def _warn_of_one_class(likelihood: Likelihood, data: Data) -> None:
-    if not isinstance(data, TensorData) or not likelihood.supports("probabilities"):
-        return
-    targets = data.all.targets
-    if len(targets) > 1 and targets.dim() == 1 and bool((targets == targets[0]).all()):
-        value = targets[0].item()
-        warnings.warn(f"all targets are class {value:g}: there is nothing to learn", DataWarning, stacklevel=2)
 
 
 def _check_gradients(state: TrainState, outputs: Tensor, weights: Mapping[str, Tensor]) -> None:
@@ -197,17 +172,8 @@ def _check_gradients(state: TrainState, outputs: Tensor, weights: Mapping[str, T
 def _check_validation(state: TrainState, validation: Data, to_real: torch.dtype | None) -> None:
     validation.to_real = to_real
     try:
-        batch = validation.first()
-        whole = validation.all if isinstance(validation, TensorData) else batch
-        _check_finite("the inputs", whole.inputs)
-        _check_finite("the targets", whole.targets)
-        few = real_inputs(tree_index(batch.inputs, slice(2)), to_real)
-        try:
-            outputs = _run(state, few, _leaves(state)).detach()
-        except (RuntimeError, TypeError, IndexError) as error:
-            if isinstance(error, BayeswellError):
-                raise
-            raise _cannot_run(error, few) from error
-        _check_targets(state.likelihood, whole.targets, outputs)
+        _check_values(validation)
+        outputs = _run(state, tree_index(validation.first().inputs, slice(2)), _leaves(state))
+        _check_targets(state.likelihood, validation, outputs.detach())
     except (DataError, NetworkError) as error:
         raise type(error)(f"validation: {error}") from None

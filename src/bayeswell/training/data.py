@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,30 +34,12 @@ class Batch(NamedTuple):
     sample_weight: Tensor | None = None
 
 
-class Data(Protocol):
-    """Batches of one data set.
+class TensorData:
+    """Tensors in memory.
 
     ``examples`` is N, ``batches`` the number M of batches in an epoch, ``shown`` the examples that an epoch shows: N
-    unless a loader drops its last batch.
+    unless a loader drops its last batch. Integer inputs are converted to ``to_real``; None: they stay.
     """
-
-    examples: int
-    batches: int
-    shown: int
-    to_real: torch.dtype | None
-    """What integer inputs are converted to; None: they stay."""
-
-    def epoch(self, seed: int, start: int = 0) -> Iterator[Batch]: ...
-
-    def first(self) -> Batch: ...
-
-    def some(self, count: int, seed: int) -> Batch: ...
-
-    def describe(self) -> dict[str, Any]: ...
-
-
-class TensorData:
-    """Tensors in memory."""
 
     def __init__(
         self, batch: Batch, batch_size: int | None, augment: Augment | None = None, *, shuffle: bool = True
@@ -200,6 +182,9 @@ class LoaderData:
             some = [_hashable(loader.dataset[place]) for place in places]
         how = {"batch_size": loader.batch_size, "drop_last": loader.drop_last, "sampler": sampler}
         return {"examples": self.examples, **how, "some examples": some}
+
+
+Data = TensorData | LoaderData
 
 
 class _Reader(Dataset[Any]):

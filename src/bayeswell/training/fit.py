@@ -7,6 +7,7 @@ import functools
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -126,8 +127,8 @@ def _fit(ready: Ready, method: str | Method | None, data: Any, options: FitOptio
             options.folder.check_new()
     members = train_members(plan, engine, options.devices, options.workers)
     result = _result(plan, ready, members, budget.note)
-    if plan.folder is not None and engine.rank == 0:
-        result.save_to(plan.folder)
+    if options.folder is not None and engine.rank == 0:
+        result.save(Path(options.folder.path) / "model")
     return result
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,16 +11,15 @@ import torch
 from ..core.errors import DivergenceError, SettingError, check_integer
 from ..core.protocols import Progress
 from ..core.random import derive_seed, make_generator
-from ..methods import Method, build, find_method
+from ..methods import Method, TrainState, build, find_method
 from .check import check_before_training, check_grad_mode
-from .data import Batch, Data, as_data
+from .data import Data, as_data
 from .devices import Devices, Engine
 from .loop import StepOptions, least_examples, train_step
 from .options import FitOptions
-from .preparing import Ready, prepare
+from .preparing import prepare
 
-SMOOTHING = 0.9
-BREAK = 4.0
+SMOOTHING, BREAK = 0.9, 4.0
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class RateRange:
 
     Args:
         rates: learning rates of the means that were tried; stds move with them.
-        losses: the smoothed objective at each.
+        losses: the objective at each, smoothed by a debiased moving average.
         suggestion: a tenth of the rate with the lowest smoothed objective, which lags behind.
         broke_at: the rate at which the objective left the range it had fallen through; None if it did not.
     """
@@ -75,8 +73,8 @@ def rate_range(
 ) -> RateRange:
     """Train while the learning rate grows geometrically (Smith 2017); the network is copied.
 
-    The objective is smoothed by a debiased moving average. The test ends when it has risen to four times the range it
-    fell through, or is not finite. Averaging, plateaus and alternation of the method are left out.
+    The test ends when the smoothed objective has risen to four times the range it fell through, or is not finite.
+    Averaging, plateaus and alternation of the method are left out.
 
     Args:
         net: network, data, method, likelihood, batch_size and settings are those of ``fit``.
@@ -89,61 +87,60 @@ def rate_range(
     options = FitOptions.from_keywords(settings, batch_size=batch_size, seed=seed)
     ready = prepare(net, data, likelihood, options)
     batches = as_data(ready.data, ready.columns(options.target), ready.dtype, batch_size=options.batch_size)
-    chosen = _plain(find_method(method) if isinstance(method, str) else method, options)
-    base = chosen.optimizer.lr or 1.0
+    chosen = _plain((find_method(method) if isinstance(method, str) else method).changed(**options.settings))
+    base = chosen.optimizer.lr
     highest = max(1.0, 100 * base) if highest is None else highest
     if not 0 < lowest < highest < math.inf:
         raise SettingError(f"rate_range: `lowest` = {lowest} and `highest` = {highest}; need 0 < lowest < highest")
     growing = _Growing(lowest, highest, steps, base)
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(seed, "global"))
-        return _run(chosen.changed(schedule=growing), growing, ready, batches, options)
+        state = build(
+            chosen.changed(schedule=growing),
+            ready.module,
+            ready.likelihood,
+            dataset_size=batches.examples,
+            batches=batches.batches,
+            epochs=math.ceil(steps / batches.batches),
+            generator=make_generator(derive_seed(seed, "noise")),
+            output=options.output,
+        )
+        check_before_training(state, batches, None)
+        return _run(state, growing, batches, seed)
 
 
-def _plain(method: Method, options: FitOptions) -> Method:
+def _plain(method: Method) -> Method:
     """Return the method with nothing but steps at one rate."""
-    method = method.changed(**options.settings) if options.settings else method
     if getattr(method.optimizer, "tunes_lr", False):
         raise SettingError(f"rate_range: optimizer '{method.optimizer.name}' finds its learning rate itself")
-    if method.optimizer.lr is None:
-        method = method.changed(lr=1.0)
+    method = method.changed(lr=1.0) if method.optimizer.lr is None else method
     averaging = method.averaging if method.optimizer.samples else None
     return method.changed(
         std_schedule=None, plateau=None, alternate=None, post_hoc=None, averaging=averaging, members=1
     )
 
 
-def _run(method: Method, growing: _Growing, ready: Ready, data: Data, options: FitOptions) -> RateRange:
-    engine = Engine(Devices("cpu"))
-    state = build(
-        method,
-        ready.module,
-        ready.likelihood,
-        dataset_size=data.examples,
-        batches=data.batches,
-        epochs=math.ceil(growing.steps / data.batches),
-        generator=make_generator(derive_seed(options.seed, "noise")),
-        output=options.output,
-    )
+def _run(state: TrainState, growing: _Growing, data: Data, seed: int) -> RateRange:
     state.averager = None
-    check_before_training(state, data, None)
     state.model.train()
-    step = StepOptions(engine, method.accumulate, least_examples(state.model.net), data.batches / data.shown)
+    share, least = data.batches / data.shown, least_examples(state.model.net)
+    options = StepOptions(Engine(Devices("cpu")), state.method.accumulate, least, share)
     rates: list[float] = []
     losses: list[float] = []
     average, broke_at = 0.0, None
-    for number, batch in zip(range(growing.steps), _endless(data, options.seed), strict=False):
+    epochs = range(math.ceil(growing.steps / data.batches))
+    batches = (batch for epoch in epochs for batch in data.epoch(derive_seed(seed, "order", epoch)))
+    for step, batch in zip(range(growing.steps), batches, strict=False):
         try:
-            terms = train_step(state, batch, step)
+            terms = train_step(state, batch, options)
         except DivergenceError:
-            if number == 0:
+            if step == 0:
                 raise
-            broke_at = growing.rate(number)
+            broke_at = growing.rate(step)
             break
-        loss = math.nan if terms is None else float(terms.total)
-        average = SMOOTHING * average + (1 - SMOOTHING) * loss
-        rates.append(growing.rate(number))
-        losses.append(average / (1 - SMOOTHING ** (number + 1)))
+        average = SMOOTHING * average + (1 - SMOOTHING) * (math.nan if terms is None else float(terms.total))
+        rates.append(growing.rate(step))
+        losses.append(average / (1 - SMOOTHING ** (step + 1)))
         # At least a quarter of the first loss: batches differ.
         fallen = max(losses[0] - min(losses), 0.25 * abs(losses[0]))
         if not losses[-1] <= min(losses) + BREAK * fallen:
@@ -151,10 +148,3 @@ def _run(method: Method, growing: _Growing, ready: Ready, data: Data, options: F
             break
     best = rates[min(range(len(losses)), key=losses.__getitem__)]
     return RateRange(tuple(rates), tuple(losses), best / 10, broke_at)
-
-
-def _endless(data: Data, seed: int) -> Iterator[Batch]:
-    epoch = 0
-    while True:
-        yield from data.epoch(derive_seed(seed, "order", epoch))
-        epoch += 1

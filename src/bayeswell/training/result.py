@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from ..core.protocols import Inputs
@@ -14,7 +13,6 @@ from ..nn import BayesianModule
 from ..posteriors import num_variational_params
 from ..prediction import Predictor
 from ..prediction.predictor import describe_likelihood
-from .checkpoint import RunFolder
 from .checks import Check, Trained, check_fit
 from .columns import Columns
 from .data import Data, as_batch
@@ -73,10 +71,6 @@ class Result(Predictor):
         losses = nll_of_draws(self.model, self.likelihood, batch, draws, derive_seed(seed, "elbo"))
         return final_elbo(self.model, losses, len(batch.targets), seed)
 
-    def save_to(self, folder: RunFolder) -> None:
-        """Save the model into the folder of its run."""
-        self.save(Path(folder.path) / "model")
-
     def __repr__(self) -> str:
         name = "" if self.method is None else f"method '{self.method.name}', "
         members = f"{len(self.histories)} members, " if len(self.histories) > 1 else ""
@@ -88,10 +82,6 @@ class Result(Predictor):
         failed = [check.message for check in self.checks if check.ok is False]
         lines.append("checks: passed" if not failed else f"checks: {len(failed)} failed: {failed[0]}")
         return "\n  ".join(lines) + ")"
-
-    def without_states(self) -> Result:
-        """Return the result without what is needed to continue training, to save memory."""
-        return replace(self, states=(), trained=None)
 
 
 def checked(result: Result, data: Data, epochs: int, members: Sequence[Member]) -> Result:
