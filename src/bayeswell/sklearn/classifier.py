@@ -66,10 +66,10 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):  # type: ignore[mi
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on (n, features) inputs and n labels of any kind; a weight of 2 is the row twice."""
-        self._named_classes = None
+        self._named_classes: Array | None = None
         return self._fit(X, y, sample_weight)
 
-    @available_if(has_one_network)
+    @available_if(has_one_network)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn further rows, each to be given once; the first call names all ``classes``.
 
@@ -125,6 +125,8 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):  # type: ignore[mi
         if self.class_weight is None:
             return "categorical" if self.likelihood is None else self.likelihood, outputs
         if self.likelihood is not None:
-            raise SettingError("`class_weight` and `likelihood` exclude each other; set class_weights in the likelihood")
+            raise SettingError(
+                "`class_weight` and `likelihood` exclude each other; set class_weights in the likelihood"
+            )
         weights = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_[targets])
         return Categorical(class_weights=tuple(map(float, weights))), outputs

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import _safe_indexing, check_random_state, check_X_y
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from ..core.errors import SettingError, check_integer, check_number
+from ..core.errors import SettingError, check_integer
 from ..core.protocols import EMPIRICAL, LOG_PROB, MIXTURE, POINT
 from ..methods import Method, find_method
 from ..prediction import ClassPrediction, RealPrediction
@@ -69,15 +69,12 @@ class BayesianEstimator(BaseEstimator):  # type: ignore[misc]
         self.settings = settings
 
     def _learn_targets(self, targets: Array) -> None:
-        """Remember the classes, or the shape of a target."""
         raise NotImplementedError
 
     def _encode(self, targets: Array) -> Array:
-        """Return targets as numbers, (n,) or (n, outputs)."""
         raise NotImplementedError
 
     def _likelihood_and_outputs(self, targets: Array) -> tuple[Any, int]:
-        """Return the likelihood and the number of outputs that it needs."""
         raise NotImplementedError
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
@@ -89,45 +86,25 @@ class BayesianEstimator(BaseEstimator):  # type: ignore[misc]
         more = {"prior": "posterior"} if continues and _is_sequential(self.result_) else {}
         return self._train(X, y, sample_weight, continues=continues, one_network=True, **more)
 
-    def _train(
-        self, X: Any, y: Any, sample_weight: Any, *, continues: bool, one_network: bool, **more: Any
-    ) -> Self:
-        self._check_settings()
+    def _train(self, X: Any, y: Any, sample_weight: Any, *, continues: bool, one_network: bool, **more: Any) -> Self:
+        settings = self._fit_settings(one_network)
         rows = self._rows(X, y, sample_weight, reset=not continues)
         if continues:
-            start: Any = _without_names(self.result_)
-            likelihood = None
+            start: tuple[Any, Any] = (_without_names(self.result_), None)
         else:
             self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-            start, likelihood = self._start(rows)
-        rows, held_out = self._split(rows)
-        stopping: dict[str, Any] = {}
-        if held_out is not None:
+            start = self._start(rows)
+            settings["standardize"] = self.standardize
+        if self.early_stopping:
+            rows, held_out = self._split(rows)
             patience = PATIENCE if self.early_stopping is True else int(self.early_stopping)
-            stopping = {"validation": held_out[:2], "early_stopping": patience}
-        result = fit(
-            start,
-            tuple(rows) if rows.weights is not None else rows[:2],
-            self.method,
-            likelihood,
-            epochs=self._epochs(len(rows.targets)),
-            seed=self._seed,
-            standardize=self.standardize and not continues,
-            **stopping,
-            **{"progress": False, **self._method_settings(one_network), **more},
-        )
+            settings |= {"validation": held_out[:2], "early_stopping": patience}
+        data = rows[:2] if rows.weights is None else tuple(rows)
+        settings |= {"epochs": self._epochs(len(rows.targets)), "seed": self._seed, **more}
+        result = fit(start[0], data, self.method, start[1], **settings)
         self.result_ = self._with_names(result)
         self.n_iter_ = max(len(history.epochs) for history in result.histories)
         return self
-
-    def _check_settings(self) -> None:
-        name = type(self).__name__
-        if self.epochs is not None:
-            check_integer(name, "epochs", self.epochs)
-        check_integer(name, "draws", self.draws)
-        check_number(name, "validation_fraction", self.validation_fraction, 0, 1 - 1e-9, above=True)
-        if self.settings is not None and not isinstance(self.settings, Mapping):
-            raise SettingError(f"{name}: `settings` must be a mapping such as {{'lr': 0.01}}, got {self.settings!r}")
 
     def _rows(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Rows:
         inputs, targets = self._checked(X, y, reset=reset)
@@ -139,11 +116,8 @@ class BayesianEstimator(BaseEstimator):  # type: ignore[misc]
             self.__dict__.pop("result_", None)
             self._learn_targets(targets[places])
         targets = self._encode(targets[places])
-        inputs = _safe_indexing(inputs, places)
-        if self._is_table:
-            return Rows(inputs, targets, weights)
-        order = canonical_order(inputs, targets, weights)
-        return Rows(inputs[order], targets[order], None if weights is None else weights[order])
+        rows = Rows(_safe_indexing(inputs, places), targets, weights)
+        return rows if self._is_table else rows.taken(canonical_order(rows))
 
     def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Array]:
         """Return inputs and targets checked by scikit-learn; data frames with texts or missing cells stay frames."""
@@ -157,7 +131,6 @@ class BayesianEstimator(BaseEstimator):  # type: ignore[misc]
         return X, targets
 
     def _start(self, rows: Rows) -> tuple[Any, Any]:
-        """Return a new network and the likelihood to train it with."""
         likelihood, outputs = self._likelihood_and_outputs(rows.targets)
         dtype = torch.float64
         features = rows.inputs.shape[1]
@@ -168,42 +141,38 @@ class BayesianEstimator(BaseEstimator):  # type: ignore[misc]
         # A likelihood may learn its noise: that of the user does not change.
         return make_network(self.network, features, outputs, dtype, self._seed), copy.deepcopy(likelihood)
 
-    def _split(self, rows: Rows) -> tuple[Rows, Rows | None]:
-        """Return the rows to train on and those that early stopping holds out."""
-        if not self.early_stopping:
-            return rows, None
+    def _split(self, rows: Rows) -> tuple[Rows, Rows]:
         order = np.random.default_rng(self._seed).permutation(len(rows.targets))
         size = max(1, round(self.validation_fraction * len(order)))
         if size >= len(order):
             raise SettingError(
-                f"{type(self).__name__}: early_stopping with n_samples = {len(order)} and validation_fraction = "
-                f"{self.validation_fraction} leaves no row to train on"
+                f"`validation_fraction` = {self.validation_fraction} with n_samples = {len(order)} leaves no training row"
             )
-        held_out, kept = order[:size], order[size:]
-        return tuple(Rows(*(_safe_indexing(part, at) for part in rows)) for at in (kept, held_out))  # type: ignore[return-value]
+        return rows.taken(order[size:]), rows.taken(order[:size])
 
     def _epochs(self, examples: int) -> int:
         if self.epochs is not None:
-            return self.epochs
+            return check_integer(type(self).__name__, "epochs", self.epochs)
         size = (self.settings or {}).get("batch_size") or default_batch_size(examples)
         return min(MOST_EPOCHS, max(LEAST_EPOCHS, math.ceil(STEPS / batch_count(examples, size))))
 
-    def _method_settings(self, one_network: bool) -> dict[str, Any]:
-        """Settings of ``fit``; a run that will continue has one network, since members do not continue."""
-        settings = dict(self.settings or {})
+    def _fit_settings(self, one_network: bool) -> dict[str, Any]:
+        if not isinstance(self.settings or {}, Mapping):
+            raise SettingError(f"`settings` must be a mapping such as {{'lr': 0.01}}, got {self.settings!r}")
+        settings = {"progress": False, **(self.settings or {})}
         method = find_method(self.method) if isinstance(self.method, str) else self.method
         if one_network and (method.budget is not None or method.members > 1):
-            settings.setdefault("members", 1)
+            settings.setdefault("members", 1)  # members do not continue
         if self.early_stopping and method.name == "auto":
             settings.setdefault("averaging", None)  # the best epoch, or an average of the last ones
         return settings
 
     def _with_names(self, result: Result) -> Result:
-        """Return the result with the names of the classes, for its own predictions and for saving."""
         if not hasattr(self, "classes_"):
             return result
         names = tuple(map(str, self.classes_.tolist()))
-        return replace(result, preparation=replace(result.preparation or _preparation_for(result), class_names=names))
+        preparation = result.preparation or Preparation(dtype=result.model.prior.std().dtype)
+        return replace(result, preparation=replace(preparation, class_names=names))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "result_")
@@ -230,7 +199,6 @@ def has_one_network(estimator: BayesianEstimator) -> bool:
 
 
 def _is_sequential(result: Result) -> bool:
-    """Whether the posterior can become the prior: it has a density of its own, and is not made after training."""
     method = result.method
     if method is None or method.post_hoc is not None or method.optimizer.handles_kl:
         return False
@@ -238,13 +206,8 @@ def _is_sequential(result: Result) -> bool:
 
 
 def _without_names(result: Result) -> Result:
-    """Return the result for targets that are class numbers already."""
     preparation = result.preparation
     return result if preparation is None else replace(result, preparation=replace(preparation, class_names=None))
-
-
-def _preparation_for(result: Result) -> Preparation:
-    return Preparation(dtype=result.model.prior.std().dtype)
 
 
 def _needs_columns(cells: Array) -> bool:

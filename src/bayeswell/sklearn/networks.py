@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,13 +18,8 @@ DEFAULT_HIDDEN = (50,)
 def make_network(choice: Any, features: int, outputs: int, dtype: torch.dtype, seed: int) -> nn.Module:
     """Return a new network; torch's global generator does not change.
 
-    Args:
-        choice: None or sizes of hidden layers; a module, which is copied; or a function ``(features, outputs)`` that
-            returns a module.
-        features: columns of the inputs.
-        outputs: that the likelihood needs.
-        dtype: of networks that are made from sizes.
-        seed: of the weights.
+    ``choice`` is None or sizes of hidden layers, of this dtype; a module, which is copied; or a function of
+    ``(features, outputs)`` that returns a module.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, "network"))
@@ -34,20 +30,13 @@ def make_network(choice: Any, features: int, outputs: int, dtype: torch.dtype, s
             if not isinstance(made, nn.Module):
                 raise NetworkError(f"`network`({features}, {outputs}) must return an nn.Module, got {made!r}")
             return made
-        return _perceptron(_hidden_sizes(choice), features, outputs).to(dtype)
+        sizes = DEFAULT_HIDDEN if choice is None else choice
+        if isinstance(sizes, list | tuple) and all(isinstance(size, int) and size > 0 for size in sizes):
+            return _perceptron(sizes, features, outputs).to(dtype)
+    raise SettingError(f"`network` must be hidden sizes such as (50, 50), an nn.Module or a function, got {choice!r}")
 
 
-def _hidden_sizes(choice: Any) -> tuple[int, ...]:
-    sizes = DEFAULT_HIDDEN if choice is None else choice
-    if isinstance(sizes, list | tuple) and all(isinstance(size, int) and size > 0 for size in sizes):
-        return tuple(sizes)
-    raise SettingError(
-        f"`network` must be hidden sizes such as (50, 50), an nn.Module or a function of (features, outputs), got "
-        f"{choice!r}"
-    )
-
-
-def _perceptron(hidden: tuple[int, ...], features: int, outputs: int) -> nn.Sequential:
+def _perceptron(hidden: Sequence[int], features: int, outputs: int) -> nn.Sequential:
     layers: list[nn.Module] = []
     for size in hidden:
         layers += [nn.Linear(features, size), nn.ReLU()]

@@ -20,24 +20,9 @@ from .rows import Array
 class BayesianRegressor(RegressorMixin, BayesianEstimator):  # type: ignore[misc]
     """Means and stds of a posterior of networks, noise included.
 
-    Args:
-        method: any name of ``bayeswell.fit`` ("auto", "bbb", "swag", "laplace", ...), or a ``Method``.
-        network: None (one hidden layer of 50), hidden sizes such as ``(50, 50)``, an ``nn.Module`` (copied), or a
-            function of ``(features, outputs)`` that returns one.
-        likelihood: None: Gaussian noise with a learned std for each target; or ``{"name": "gaussian", "noise":
-            "per_input"}``, "student_t", "poisson", ... as in ``fit``.
-        epochs: passes over the data; None: as many as make 500 steps, between 10 and 100.
-        draws: networks that a prediction averages over.
-        standardize: scale inputs and real targets to mean 0 and std 1 of the training rows; predictions and a known
-            noise std are in the units of y.
-        early_stopping: True, or the epochs (True: 10) to wait for a better held-out NLL. The weights of the best epoch
-            are kept, so the method must not average; "auto" then leaves out its averaging.
-        validation_fraction: share of the rows that early stopping holds out.
-        warm_start: ``fit`` continues where the last one ended, with one network.
-        random_state: of start, order, noise and draws.
-        settings: further settings of ``fit`` by name: ``{"lr": 0.003, "temperature": 1, "batch_size": 32}``.
-
-    ``result_`` is the result of ``fit``.
+    The parameters are those of ``BayesianClassifier`` without ``class_weight``. ``likelihood=None`` is Gaussian noise
+    with a learned std for each target; others are ``{"name": "gaussian", "noise": "per_input"}``, "student_t",
+    "poisson", ... ``standardize`` scales real targets too: predictions and a known noise std are in the units of y.
     """
 
     _target_checks: ClassVar[Mapping[str, Any]] = {"y_numeric": True, "multi_output": True}
@@ -46,7 +31,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):  # type: ignore[misc
         """Train on (n, features) inputs and (n,) or (n, outputs) targets; a weight of 2 is the row twice."""
         return self._fit(X, y, sample_weight)
 
-    @available_if(has_one_network)
+    @available_if(has_one_network)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn further rows, each to be given once, as in ``BayesianClassifier.partial_fit``."""
         return self._partial_fit(X, y, sample_weight)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import _safe_indexing
 
 from ..core.errors import DataError
 
@@ -27,6 +28,10 @@ class Rows(NamedTuple):
     targets: Array
     weights: Array | None = None
 
+    def taken(self, places: Array) -> Rows:
+        weights = None if self.weights is None else self.weights[places]
+        return Rows(_safe_indexing(self.inputs, places), self.targets[places], weights)
+
 
 def chosen_rows(weights: Array | None, count: int) -> tuple[Array, Array | None]:
     """Return the places of the rows to train on, and their weights if they are not all 1."""
@@ -40,9 +45,8 @@ def chosen_rows(weights: Array | None, count: int) -> tuple[Array, Array | None]
     return places, weights[places]
 
 
-def canonical_order(inputs: Array, targets: Array, weights: Array | None) -> Array:
+def canonical_order(rows: Rows) -> Array:
     """Return an order of the rows that depends on their values alone: by the bytes of their numbers."""
-    columns = [inputs, targets] if weights is None else [inputs, targets, weights]
-    numbers = np.column_stack(columns).astype(np.float64) + 0.0  # -0.0 becomes 0.0
+    numbers = np.column_stack([part for part in rows if part is not None]).astype(np.float64) + 0.0  # -0.0 becomes 0.0
     as_bytes = np.ascontiguousarray(numbers).view(np.dtype((np.void, numbers.shape[1] * 8))).ravel()
     return np.argsort(as_bytes, kind="stable")
