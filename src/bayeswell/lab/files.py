@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -63,3 +64,16 @@ def to_jsonable(value: Any) -> Any:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     return value
+
+
+def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document with its own SHA-256 under ``sha256``."""
+    plain = to_jsonable({key: value for key, value in document.items() if key != "sha256"})
+    content = json.dumps(plain, sort_keys=True).encode()
+    return {**plain, "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def check_seal(document: Mapping[str, Any], path: Path) -> None:
+    """Refuse a document that has changed since ``sealed``."""
+    if document.get("sha256") != sealed(document)["sha256"]:
+        raise FileError(f"{path} has changed since it was written")

@@ -2,8 +2,9 @@
 
 ``result.json`` of a run folder is written last: a run with it is finished. Its keys:
 
-- ``settings``: of the run, as ``settings.json``; ``problem``, ``task`` ("classes" or "real"), ``method``, ``seed``,
-  ``fold`` (None without folds), ``likelihood``, ``class_names`` (or None), ``plan`` (one line about members, or "");
+- ``settings``: of the run; ``problem``, ``task`` ("classes" or "real"), ``method``, ``label`` (of the method in a
+  comparison), ``seed``, ``fold`` ("1/5", or None), ``likelihood``, ``class_names`` (or None), ``plan`` (one line about
+  members, or "");
 - ``scores``: ``{key: {"value", "se"}}`` on the test data, keys of ``metrics.SCORES``, se over the examples or None;
 - ``validation``: the same on the validation data, empty without;
 - ``ood``: ``{set: {key: {"value", "se"}}}`` for each OOD set, keys that begin with ``ood_``;
@@ -17,7 +18,7 @@
 - ``elbo``: ``{"elbo", "error", "nll", "kl", "is_bound", ...}`` or None;
 - ``history``: a list of the epochs of all members, ``{"member", "epoch", "step", "total", "nll", "kl", "seconds",
   "temperature", "std_ratio", "lr.means", ..., "validation.nll", ...}``;
-- ``versions``: of bayeswell, torch and python; ``files``: SHA-256 of other files of the folder.
+- ``versions``: of bayeswell, torch and python; ``files``: SHA-256 of the other files; ``sha256``: of the rest.
 
 ``per_example.safetensors`` has (S,) tensors on the test data: each score that is a mean over examples by its key
 (``nll``, ``accuracy``, ``brier``, ``crps``, ...) and ``target``. Classes also have ``probabilities`` (S, K), ``label``
@@ -57,9 +58,9 @@ from ..prediction import ClassPrediction, Evaluation, RealPrediction, predict
 from ..training import Result
 from ..version import __version__
 from .data import DataSet
-from .files import read_json, to_jsonable, write_json, write_whole
+from .files import check_seal, read_json, sealed, to_jsonable, write_json, write_whole
 
-RESULT, EXAMPLES = "result.json", "per_example.safetensors"
+RESULT, SETTINGS, EXAMPLES = "result.json", "settings.json", "per_example.safetensors"
 DRAWS, BATCH = 100, 1000
 MOST_COLUMNS = 2
 Arrays = dict[str, Tensor]
@@ -76,7 +77,8 @@ class RunRecord:
     seed: int
     scores: Mapping[str, Estimate]
     cost: Mapping[str, Any]
-    fold: int | None = None
+    label: str = ""
+    fold: str | None = None
     likelihood: str = ""
     class_names: tuple[str, ...] | None = None
     plan: str = ""
@@ -125,17 +127,16 @@ class RunRecord:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write ``per_example.safetensors``, then ``result.json``, each whole or not at all."""
         place = Path(folder)
-        content = save_tensors({name: tensor.contiguous() for name, tensor in self.per_example.items()})
-        write_whole(place / EXAMPLES, content)
-        document = {**self.to_json(), "files": {EXAMPLES: hashlib.sha256(content).hexdigest()}}
-        write_json(place / RESULT, document)
+        write_whole(place / EXAMPLES, save_tensors({name: one.contiguous() for name, one in self.per_example.items()}))
+        write_json(place / RESULT, sealed({**self.to_json(), "files": _checksums(place)}))
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> RunRecord:
-        """Return the record of a finished run; FileError if there is none, or if a byte of it has changed."""
+        """Return the record of a finished run; FileError if there is none, or if it has changed."""
         place = Path(folder)
         document = read_json(place / RESULT)
         try:
+            check_seal(document, place / RESULT)
             content = (place / EXAMPLES).read_bytes()
             if hashlib.sha256(content).hexdigest() != document["files"][EXAMPLES]:
                 raise FileError(f"{place / EXAMPLES} does not have the checksum of {RESULT}")
@@ -145,14 +146,32 @@ class RunRecord:
                 raise
             raise FileError(f"{place / RESULT} cannot be read: it is damaged or of another version") from error
 
+    @classmethod
+    def check(cls, folder: str | os.PathLike[str]) -> None:
+        """Refuse a finished run of which any file has changed."""
+        place = Path(folder)
+        cls.load(place)
+        found = _checksums(place)
+        for name, checksum in read_json(place / RESULT)["files"].items():
+            if found.get(name) != checksum:
+                raise FileError(f"{place / name} {'has changed' if name in found else 'is missing'} since the run")
+
     def __repr__(self) -> str:
-        lines = [f"{self.problem}, {self.method}, seed {self.seed}"]
+        lines = [f"{self.problem}, {self.label}, seed {self.seed}"]
         lines += [f"  {key:<22} {value}" for key, value in self.all_scores().items()]
         return "\n".join(lines)
 
 
 def measure(
-    result: Result, data: DataSet, settings: Mapping[str, Any], *, seconds: float, epochs: int, fold: int | None = None
+    result: Result,
+    data: DataSet,
+    settings: Mapping[str, Any],
+    *,
+    seconds: float,
+    epochs: int,
+    fold: str | None = None,
+    draws: int = DRAWS,
+    label: str = "",
 ) -> RunRecord:
     """Return every score of a trained model on its test, validation and OOD data.
 
@@ -162,10 +181,12 @@ def measure(
         settings: of the run, JSON-ready.
         seconds: of training.
         epochs: that were asked for, to which the relative cost refers.
-        fold: the number of the part that is held out.
+        fold: the part that is held out, as "1/5".
+        draws: networks drawn for the scores.
+        label: of the method in a comparison; "": its name.
     """
     began = time.perf_counter()
-    counts: dict[str, Any] = {"draws": DRAWS, "batch_size": BATCH}
+    counts: dict[str, Any] = {"draws": draws, "batch_size": BATCH}
     tested = data.evaluate(result, **counts)
     held_out = {} if data.validation is None else data.evaluate(result, "validation", **counts)
     outside = {
@@ -175,12 +196,15 @@ def measure(
     examples = example_arrays(tested, _raw_targets(data, data.test[1]))
     examples |= {f"ood.{name}.{key}": part for name, found in outside.items() for key, part in _arrays(found).items()}
     examples |= _places(data)
-    cost = _cost(result, data, seconds, epochs) | {"measure_seconds": time.perf_counter() - began}
+    method = "" if result.method is None else result.method.name
+    spent = time.perf_counter() - began
+    cost = _cost(result, data, seconds, epochs) | {"draws": tested.draws, "measure_seconds": spent}
     return RunRecord(
         settings=settings,
         problem=data.name,
         task=data.task,
-        method="" if result.method is None else result.method.name,
+        method=method,
+        label=label or method,
         seed=result.seed,
         fold=fold,
         likelihood=tested.likelihood,
@@ -279,7 +303,6 @@ def _cost(result: Result, data: DataSet, seconds: float, epochs: int) -> dict[st
         "parameters": parameters,
         "train": len(data.train[1]),
         "test": len(data.test[1]),
-        "draws": DRAWS,
         "threads": torch.get_num_threads(),
     }
 
@@ -328,6 +351,14 @@ def _places(data: DataSet) -> Arrays:
     if data.task == "real":
         found["train.target"] = _flat(_raw_targets(data, data.train[1]))
     return found
+
+
+def _checksums(place: Path) -> dict[str, str]:
+    """SHA-256 of the files beside ``result.json``, and of the manifest of the model."""
+    files = [file for file in place.iterdir() if file.is_file() and not file.name.startswith(".")]
+    files += [file for file in [place / "model" / "manifest.json"] if file.exists()]
+    digests = {file.relative_to(place).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    return {name: digest for name, digest in sorted(digests.items()) if name != RESULT}
 
 
 def _estimates(scores: Mapping[str, Mapping[str, Any]]) -> dict[str, Estimate]:

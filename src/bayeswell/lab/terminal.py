@@ -51,7 +51,7 @@ def table_text(headings: Sequence[str], rows: Sequence[Sequence[str]], width: in
     lines = [printable(title)] if title else []
     lines.append(_rendered(table, width))
     if shown < len(headings):
-        lines.append(f"not shown at {width} columns: {', '.join(headings[shown:])}")
+        lines.append(f"not shown at {width} columns: {', '.join(heading.strip() for heading in headings[shown:])}")
     return "\n".join(lines)
 
 

@@ -1,0 +1,214 @@
+"""Comparison of methods on problems over several seeds: training of all runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+import joblib
+from joblib.externals.loky.process_executor import TerminatedWorkerError
+from torch import nn
+
+from ..core.errors import BayeswellError, SettingError, check_integer
+from ..methods import Method, method_names, method_settings
+from ..training.callbacks import wants_progress
+from .comparison import COMPARISON, ComparedRun, Comparison
+from .data import DataSet
+from .runs import train, with_settings
+from .settings import RunSettings
+from .terminal import WIDTH, one_line
+
+__all__ = ["COMPARISON", "ComparedRun", "Comparison", "compare"]
+
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One run to train; ``data`` and ``net`` are objects in place of names in the settings."""
+
+    run: ComparedRun
+    settings: RunSettings
+    data: Any = None
+    net: Any = None
+
+
+def compare(
+    methods: Sequence[str | Method] | Mapping[str, Any],
+    problems: Any,
+    *,
+    seeds: int | Sequence[int] = 3,
+    epochs: int = 20,
+    folds: int | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    workers: int = 1,
+    reference: str = "map",
+    progress: bool | None = None,
+    **settings: Any,
+) -> Comparison:
+    """Train each method on each problem with each seed, and compare their scores.
+
+    With ``folder`` finished runs are not run again and unfinished ones are resumed. A run that fails does not stop the
+    others. Inside ``joblib.parallel_config(...)`` the runs are trained where that says, such as on a Dask cluster.
+
+    Args:
+        methods: names, ``Method`` objects, or ``{label: settings}`` with settings such as ``{"method": "bbb", "lr":
+            1e-3}``.
+        problems: a name of ``bayeswell list data``, a ``DataSet``, a sequence of them, or ``{name: choice}``, where a
+            choice may also be ``(net, train, test)``: a network, or a function that makes one, and (inputs, targets).
+        seeds: a number, 3 means 0, 1 and 2; or the seeds.
+        epochs: passes over the data.
+        folds: K: train and test on each of K parts too.
+        folder: of all runs; None: in memory.
+        workers: runs trained at a time, each in a process.
+        reference: label of the method that others are compared with; the first one if it is not among them.
+        progress: a line on stderr for each run; None: if it is a terminal.
+        settings: of all runs: fields of ``RunSettings``, settings of the method, or dotted such as ``posterior.rank``.
+    """
+    base = with_settings(RunSettings(epochs=epochs), settings)
+    tasks = _tasks(_methods(methods, base), _problems(problems), _seeds(seeds), folds)
+    for label, one in {task.run.method: task.settings for task in tasks}.items():
+        _check_method(label, one)
+    place = None if folder is None else Path(folder)
+    report = _Reporter(len(tasks), wants_progress(progress))
+    runs: dict[int, ComparedRun] = {}
+    for number, run in _train_all(tasks, place, check_integer("compare", "workers", workers)):
+        runs[number] = run
+        report.show(run)
+    found = Comparison(tuple(runs[number] for number in range(len(tasks))), reference, place)
+    if place is not None:
+        found.save(place)
+    return found
+
+
+def _methods(methods: Any, base: RunSettings) -> dict[str, RunSettings]:
+    if isinstance(methods, str | Method):
+        methods = [methods]
+    if not isinstance(methods, Mapping):
+        methods = {one.name if isinstance(one, Method) else one: one for one in methods}
+    if not methods:
+        raise SettingError("compare needs at least one method")
+    return {label: _method_settings(base, choice) for label, choice in methods.items()}
+
+
+def _method_settings(base: RunSettings, choice: Any) -> RunSettings:
+    if isinstance(choice, str):
+        return base.changed(method=choice)
+    if isinstance(choice, Method):
+        own = {key: value for key, value in method_settings(choice).items() if key in Method.settings()}
+        if choice.name not in method_names():
+            raise SettingError(f"method '{choice.name}' has no registered name; give {{label: settings}}")
+        return base.changed(method=choice.name, settings={**own, **base.settings})
+    own = {"method": base.method, **choice}
+    return with_settings(base.changed(method=own.pop("method")), own)
+
+
+def _problems(problems: Any) -> dict[str, Any]:
+    if isinstance(problems, str | DataSet):
+        problems = [problems]
+    if not isinstance(problems, Mapping):
+        problems = {one.name if isinstance(one, DataSet) else str(one): one for one in problems}
+    if not problems:
+        raise SettingError("compare needs at least one problem")
+    return dict(problems)
+
+
+def _seeds(seeds: int | Sequence[int]) -> list[int]:
+    found = list(range(check_integer("compare", "seeds", seeds))) if isinstance(seeds, Integral) else list(seeds)
+    if not found or len(set(found)) < len(found):
+        raise SettingError(f"compare: `seeds` = {seeds!r}; give a number, or different seeds")
+    return found
+
+
+def _tasks(methods: Mapping[str, RunSettings], problems: Mapping[str, Any], seeds: Sequence[int],
+           folds: int | None) -> list[Task]:  # fmt: skip
+    parts = [None] if folds is None else [f"{part}/{folds}" for part in range(1, folds + 1)]
+    found = [
+        _task(problem, choice, label, settings.changed(seed=int(seed), fold=fold))
+        for problem, choice in problems.items()
+        for label, settings in methods.items()
+        for seed in seeds
+        for fold in parts
+    ]
+    folders = [task.run.folder for task in found]
+    if len(set(folders)) < len(folders):
+        raise SettingError("compare: two labels have the same letters; choose names that differ in a-z, 0-9 and ._+=-")
+    return found
+
+
+def _task(problem: str, choice: Any, label: str, settings: RunSettings) -> Task:
+    net, data = None, choice
+    if isinstance(choice, tuple) and (isinstance(choice[0], nn.Module) or callable(choice[0])):
+        net, *rest = choice
+        data = rest[0] if len(rest) == 1 else tuple(rest)
+    if isinstance(data, str | Mapping):
+        settings, data = settings.changed(data=data), None
+    else:
+        settings = settings.changed(data=problem)
+    ending = "" if settings.fold is None else f"-fold{settings.fold.partition('/')[0]}"
+    folder = f"{_letters(problem)}/{_letters(label)}-seed{settings.seed}{ending}"
+    return Task(ComparedRun(problem, label, settings.seed, settings.fold, folder=folder), settings, data, net)
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._+=-]+", "-", name).strip(".") or "run"
+
+
+def _check_method(label: str, settings: RunSettings) -> None:
+    try:
+        _ = settings.method_part
+    except BayeswellError as error:
+        raise SettingError(f"compare, method '{label}': {error}") from error
+
+
+def _train_all(tasks: Sequence[Task], folder: Path | None, workers: int) -> Iterator[tuple[int, ComparedRun]]:
+    """Yield the finished runs with their numbers; a pool that lost a worker is made again for the rest."""
+    left = dict(enumerate(tasks))
+    for attempt in range(_ATTEMPTS):
+        pool = joblib.Parallel(n_jobs=workers if workers > 1 else None, return_as="generator_unordered")
+        try:
+            for number, run in pool(joblib.delayed(_attempt)(*one, folder) for one in list(left.items())):
+                del left[number]
+                yield number, run
+            return
+        except TerminatedWorkerError:
+            if attempt == _ATTEMPTS - 1:
+                raise
+
+
+def _attempt(number: int, task: Task, folder: Path | None) -> tuple[int, ComparedRun]:
+    settings = task.settings
+    if folder is not None:
+        settings = settings.changed(folder=str(folder / task.run.folder))
+    try:
+        record = train(settings, data=task.data, net=task.net, resume=folder is not None, label=task.run.method)
+    except Exception as error:
+        return number, dataclasses.replace(task.run, error=one_line(f"{type(error).__name__}: {error}"))
+    return number, dataclasses.replace(task.run, record=record)
+
+
+class _Reporter:
+    """Lines n/N on stderr, one for each run."""
+
+    def __init__(self, total: int, shown: bool) -> None:
+        self.total, self.shown, self.done = total, shown, 0
+
+    def show(self, run: ComparedRun) -> None:
+        self.done += 1
+        if not self.shown:
+            return
+        if run.record is None:
+            text = f"failed: {run.error}"
+        else:
+            text = f"NLL {run.record.scores['nll'].value:.4g}, {run.record.cost['seconds']:.1f} s"
+        width = len(str(self.total))
+        line = f"{self.done:>{width}}/{self.total} {run.title}: {text}"
+        sys.stderr.write(line[: WIDTH - 1] + "\n")
+        sys.stderr.flush()

@@ -1,0 +1,483 @@
+"""Runs: training with one record of settings, in a folder that survives a kill; evaluation and prediction of folders.
+
+The folder of a run has ``settings.json`` (written first), ``checkpoints``, ``metrics-0.csv`` for each member, ``model``
+(for ``bayeswell.load``), ``per_example.safetensors`` and ``result.json`` (written last).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..core.errors import FileError, SettingError, nearest
+from ..core.random import derive_seed
+from ..io import folder_exists, folder_lock, load_folder
+from ..methods import Method
+from ..prediction import ClassPrediction, Evaluation, Predictor, RealPrediction, load, predict
+from ..training import Callback, Devices, KeepBest, RunFolder, fit
+from ..training.fingerprint import differences, fingerprint
+from .data import DataSet, load_data
+from .files import read_json, write_json
+from .measure import BATCH, DRAWS, RESULT, SETTINGS, RunRecord, measure, ood_scores
+from .models import MODELS, build_model
+from .settings import Code, CodeRecord, RunSettings
+
+MODEL = "model"
+CHECKPOINTS = "checkpoints"
+SMALL = 100_000
+"""Weights below which one thread is faster than several."""
+_WIDE_LAYERS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.RNNBase, nn.MultiheadAttention)
+_NOT_IDENTITY = ("folder", "workers")
+"""Settings that do not change the numbers of a run."""
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Data and the network of a run before training; ``start`` is a trained model to start from."""
+
+    data: DataSet
+    net: nn.Module
+    start: Predictor | None = None
+
+
+def train(
+    settings: RunSettings,
+    *,
+    data: Any = None,
+    net: Any = None,
+    resume: bool = False,
+    progress: bool | None = False,
+    callbacks: Sequence[Callback] = (),
+    label: str = "",
+) -> RunRecord:
+    """Train, save and measure one run in ``settings.folder``; None: in memory.
+
+    Args:
+        settings: of the run.
+        data: a ``DataSet``, or (train, test) pairs, in place of ``settings.data``.
+        net: an ``nn.Module``, or a function that makes one, in place of ``settings.model``.
+        resume: continue an unfinished run bit for bit, and return the record of a finished one.
+        progress: show a progress bar on stderr; None: if it is a terminal.
+        callbacks: of the training.
+        label: of the method in a comparison.
+    """
+    if settings.folder is None:
+        return _train(settings, load_problem(settings, data, net), None, False, progress, callbacks, label)
+    folder = Path(settings.folder)
+    with folder_lock(folder):
+        problem = load_problem(settings, data, net)
+        if settings.threads is None:
+            settings = settings.changed(threads=default_threads(problem.net))
+        document = _document(settings, problem, data is not None, net is not None)
+        if not resume:
+            _check_new(folder)
+        elif (folder / SETTINGS).exists():
+            _check_same(folder, document)
+        if (folder / RESULT).exists():
+            return RunRecord.load(folder)
+        write_json(folder / SETTINGS, document)
+        return _train(settings, problem, folder, resume, progress, callbacks, label)
+
+
+def _train(
+    settings: RunSettings,
+    problem: Problem,
+    folder: Path | None,
+    resume: bool,
+    progress: bool | None,
+    callbacks: Sequence[Callback],
+    label: str,
+) -> RunRecord:
+    data = problem.data
+    stop = settings.early_stopping
+    with use_threads(settings.threads or default_threads(problem.net)):
+        began = time.perf_counter()
+        result = fit(
+            problem.start or problem.net,
+            data.train,
+            settings.method_part,
+            data.scaled_likelihood(_choice(settings.likelihood)),
+            epochs=settings.epochs,
+            batch_size=settings.batch_size,
+            seed=settings.seed,
+            validation=data.validation,
+            early_stopping=None if stop is None else KeepBest(settings.early_stopping_metric, stop),
+            folder=None if folder is None else RunFolder(folder),
+            resume=resume,
+            callbacks=callbacks,
+            progress=progress,
+            calibrate=settings.calibrate,
+            workers=settings.workers,
+            devices=Devices(settings.accelerator, settings.devices, precision=settings.precision),
+            **_augment(settings),
+        )
+        seconds = time.perf_counter() - began
+        if folder is not None:
+            data.attach(result).save(folder / MODEL)
+        record = measure(
+            result,
+            data,
+            settings.to_dict(),
+            seconds=seconds,
+            epochs=settings.epochs,
+            fold=settings.fold,
+            draws=settings.draws,
+            label=label,
+        )
+    if folder is not None:
+        record.save(folder)
+    return record
+
+
+def resume(
+    folder: str | os.PathLike[str],
+    *,
+    data: Any = None,
+    net: Any = None,
+    progress: bool | None = False,
+    callbacks: Sequence[Callback] = (),
+) -> RunRecord:
+    """Continue the run in a folder from its settings alone; objects and code have to be given again."""
+    settings = run_settings(folder)
+    return train(
+        settings.changed(folder=os.fspath(folder)),
+        data=data, net=net, resume=True, progress=progress, callbacks=callbacks,
+    )  # fmt: skip
+
+
+def run_settings(folder: str | os.PathLike[str]) -> RunSettings:
+    """Return the settings of the run in a folder."""
+    path = Path(folder) / SETTINGS
+    if not path.exists():
+        raise FileError(f"{os.fspath(folder)!r} is no folder of a run: it has no {SETTINGS}")
+    return RunSettings.from_dict(read_json(path)["settings"])
+
+
+def load_run(folder: str | os.PathLike[str], net: Any = None) -> Predictor:
+    """Return the trained model of a run, which takes raw inputs.
+
+    Args:
+        folder: of a finished run, or of a saved model.
+        net: the network, if it is the user's own code.
+    """
+    place = Path(folder)
+    if not (place / SETTINGS).exists():
+        return load(place, _made(net, 0, {}) if net is not None else None)
+    if not folder_exists(place / MODEL):
+        raise FileError(f"{place} has no trained model yet; `bayeswell resume {place}` finishes the run")
+    document = read_json(place / SETTINGS)
+    if net is None and document["network"]["choice"] is not None:
+        found = MODELS.resolve(document["network"]["choice"])
+        shape = tuple(document["network"]["input_shape"])
+        net = found.build(shape, document["network"]["outputs"], document["network"]["vocabulary"])
+    elif net is not None:
+        _check_code(document["settings"].get("model"), net)
+        net = _made(net, 0, document["network"])
+    return load(place / MODEL, net)
+
+
+def evaluate(
+    folder: str | os.PathLike[str],
+    *,
+    data: Any = None,
+    ood: Any = None,
+    draws: int | None = None,
+    seed: int = 0,
+    prediction: str | None = None,
+    net: Any = None,
+) -> Evaluation:
+    """Return the scores of a finished run, from its record if nothing else is asked for.
+
+    Args:
+        folder: of the run.
+        data: other data of the same kind; None: its own.
+        ood: out-of-distribution data, one choice or several.
+        draws: the number of networks; None: as in the run.
+        seed: of the draws.
+        prediction: "sampled", "linearized" or "mean"; None: as in the run.
+        net: the network, if it is the user's own code.
+    """
+    settings = run_settings(folder)
+    if data is None and ood is None and draws is None and seed == 0 and prediction is None:
+        return _recorded(RunRecord.load(folder))
+    model = load_run(folder, net)
+    choice = settings.data_choice if data is None else data
+    if isinstance(choice, CodeRecord):
+        raise choice.refuse("data")
+    own = load_data(
+        choice,
+        ood=() if ood is None else ood,
+        preparation=model.preparation,
+        fold=settings.fold if data is None else None,
+    )
+    counts: dict[str, Any] = {
+        "draws": settings.draws if draws is None else draws, "batch_size": BATCH, "seed": seed, "prediction": prediction
+    }  # fmt: skip
+    with use_threads(settings.threads or default_threads(model.model.net)):
+        found = own.evaluate(model, **counts)
+        scores = dict(found.scores)
+        for name, inputs in own.ood.items():
+            outside = own.prepared.restore(predict(model.model, inputs, model.likelihood, **counts))
+            ending = "" if len(own.ood) == 1 else f".{name}"
+            scores |= {f"{key}{ending}": value for key, value in ood_scores(found, outside).items()}
+    return dataclasses.replace(found, scores=scores)
+
+
+def _recorded(record: RunRecord) -> Evaluation:
+    return Evaluation(
+        scores=record.all_scores(),
+        examples=record.cost["test"],
+        draws=record.cost["draws"],
+        prediction=record.posterior["prediction"],
+        likelihood=record.likelihood,
+        per_example=record.per_example,
+    )
+
+
+def predict_file(
+    folder: str | os.PathLike[str],
+    inputs: str | os.PathLike[str],
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+    prediction: str | None = None,
+    net: Any = None,
+) -> ClassPrediction | RealPrediction:
+    """Return the prediction of a finished run for a file of new inputs.
+
+    Args:
+        folder: of the run, or of a saved model.
+        inputs: a table (.csv, .tsv or .parquet, columns by name), an array ``x`` (.npz), or a picture.
+        draws: the number of networks.
+        seed: of the draws.
+        prediction: "sampled", "linearized" or "mean"; None: as in the run.
+        net: the network, if it is the user's own code.
+    """
+    model = load_run(folder, net)
+    found = read_inputs(inputs, model)
+    return model.predict(found, draws=draws, batch_size=BATCH, seed=seed, prediction=prediction)
+
+
+def read_inputs(path: str | os.PathLike[str], model: Predictor) -> Any:
+    """Return the inputs in a file as the model's preparation takes them."""
+    from .data.inputs import read_inputs as read
+
+    return read(path, model.preparation)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A file or folder, and what is wrong with it in one line; "" if it is as it was written."""
+
+    path: Path
+    fault: str = ""
+
+
+def verify(folder: str | os.PathLike[str]) -> list[Verdict]:
+    """Check every checksum in a folder and below it: runs, comparisons and saved models."""
+    place = Path(folder)
+    if not place.is_dir():
+        raise FileError(f"{os.fspath(folder)!r}: there is no such folder")
+    found = list(_verdicts(place))
+    if not found:
+        raise FileError(f"{os.fspath(folder)!r} has no run, comparison or saved model")
+    return found
+
+
+def _verdicts(place: Path) -> Iterator[Verdict]:
+    if folder_exists(place):
+        yield _verdict(place, load_folder)
+        return
+    if (place / RESULT).exists():
+        yield _verdict(place, RunRecord.check, RESULT)
+    elif (place / SETTINGS).exists():
+        yield _verdict(place / SETTINGS, read_json)
+    if (place / "comparison.json").exists():
+        yield _verdict(place / "comparison.json", read_json)
+    for entry in sorted(place.iterdir()):
+        if entry.is_dir() and not entry.is_symlink() and not entry.name.startswith("."):
+            yield from _verdicts(entry)
+
+
+def _verdict(path: Path, check: Any, name: str = "") -> Verdict:
+    try:
+        check(path)
+    except FileError as error:
+        return Verdict(path / name, str(error))
+    return Verdict(path / name)
+
+
+def load_problem(settings: RunSettings, data: Any = None, net: Any = None) -> Problem:
+    """Return the data and the network that settings name."""
+    choice = settings.data_choice if data is None else data
+    if isinstance(choice, CodeRecord):
+        raise choice.refuse("data")
+    start = None if settings.init is None else load_run(settings.init)
+    found = load_data(
+        choice,
+        validation=settings.validation,
+        validation_rule=settings.validation_rule,
+        train_size=settings.train_size,
+        fold=settings.fold,
+        seed=settings.seed,
+        standardize=settings.standardize,
+        ood=settings.ood,
+        preparation=None if start is None else start.preparation,
+    )
+    if start is not None:
+        return Problem(found, start.model.net, dataclasses.replace(start, preparation=None))
+    if net is not None:
+        return Problem(found, _made(net, settings.seed, _recipe(settings, found)))
+    if isinstance(settings.model, CodeRecord):
+        raise settings.model.refuse("model")
+    likelihood = _choice(settings.likelihood)
+    return Problem(
+        found, build_model(settings.model, found, likelihood=likelihood, seed=settings.seed, **settings.model_settings)
+    )
+
+
+def _made(net: Any, seed: int, offered: Mapping[str, Any]) -> nn.Module:
+    """Return a network, or the one that a function or class makes; it may ask for arguments by name."""
+    net = net.load() if isinstance(net, Code) else net
+    if isinstance(net, nn.Module):
+        return net
+    names = inspect.signature(net).parameters
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(seed, "network"))
+        found = net(**{key: value for key, value in offered.items() if key in names})
+    if not isinstance(found, nn.Module):
+        raise SettingError(f"the network must be an nn.Module or a function that returns one, got {found!r:.60}")
+    return found
+
+
+def _recipe(settings: RunSettings, data: DataSet) -> dict[str, Any]:
+    return {
+        "input_shape": list(data.input_shape),
+        "outputs": data.channels(_choice(settings.likelihood)),
+        "vocabulary": data.vocabulary,
+    }
+
+
+def _choice(likelihood: Any) -> Any:
+    if isinstance(likelihood, CodeRecord):
+        raise likelihood.refuse("likelihood")
+    return likelihood.load() if isinstance(likelihood, Code) else likelihood
+
+
+def _augment(settings: RunSettings) -> dict[str, Any]:
+    if settings.augment is None:
+        return {}
+    from .data import augmentation
+
+    return {"augment": augmentation(settings.augment)}
+
+
+def _document(settings: RunSettings, problem: Problem, own_data: bool, own_net: bool) -> dict[str, Any]:
+    """Settings, the recipe of a network by name, and checksums of objects that have no name."""
+    choice: Any = None
+    if settings.init is not None:
+        choice = read_json(Path(settings.init) / SETTINGS)["network"]["choice"]
+    elif not own_net and not isinstance(settings.model, Code | CodeRecord):
+        choice = _model_choice(settings, problem.data)
+    objects = {"data": [problem.data.train, problem.data.test]} if own_data else {}
+    objects |= {"net": problem.net} if own_net else {}
+    network = {"choice": choice, **_recipe(settings, problem.data)}
+    return {"settings": settings.to_dict(), "network": network, "objects": fingerprint(objects)}
+
+
+def _model_choice(settings: RunSettings, data: DataSet) -> Any:
+    from .models import default_model
+
+    choice = settings.model or default_model(data)
+    return {"name": choice, **settings.model_settings} if isinstance(choice, str) else choice
+
+
+def _check_new(folder: Path) -> None:
+    if (folder / RESULT).exists() or folder_exists(RunFolder(folder).checkpoint(0)):
+        raise SettingError(f"{folder} has a run already; `bayeswell resume {folder}` continues it, or choose another "
+                           "--folder")  # fmt: skip
+
+
+def _check_same(folder: Path, document: Mapping[str, Any]) -> None:
+    before = read_json(folder / SETTINGS)
+    old, new = (
+        {key: value for key, value in one["settings"].items() if key not in _NOT_IDENTITY} for one in (before, document)
+    )
+    changed = differences(old, new) + differences(before["objects"], document["objects"])
+    if changed:
+        raise SettingError(f"{folder} has a run with other settings: {'; '.join(changed[:4])}; choose another folder")
+
+
+def _check_code(recorded: Any, net: Any) -> None:
+    if isinstance(recorded, Mapping) and isinstance(net, Code) and "sha256" in recorded:
+        CodeRecord(**recorded).check_same(net)
+
+
+def with_settings(settings: RunSettings, changes: Mapping[str, Any]) -> RunSettings:
+    """Return changed settings of a run; names may be dotted or belong to the method.
+
+    ``lr`` and ``epochs`` are those of the run, ``temperature`` that of its method, ``posterior.rank`` or, if only one
+    part of the method has it, ``rank`` a setting of a part, ``model.hidden`` and ``data.split`` of network and data.
+    """
+    for key, value in changes.items():
+        owner, _, name = key.partition(".")
+        if key in RunSettings.names():
+            settings = settings.changed(**{key: value})
+        elif owner in ("model", "data") and name:
+            table = f"{owner}_settings"
+            settings = settings.changed(**{table: {**getattr(settings, table), name: value}})
+        else:
+            path = key.split(".") if owner in Method.settings() else [_part_with(settings.method_part, key), key]
+            settings = settings.changed(settings=_merged(settings.settings, path, value))
+    return settings
+
+
+def _part_with(method: Method, key: str) -> str:
+    parts = {name: getattr(method, name) for name in Method.settings() if name != "lr"}
+    fields = {name: part for name, part in parts.items() if dataclasses.is_dataclass(part)}
+    owners = [name for name, part in fields.items() if key in {one.name for one in dataclasses.fields(part)}]
+    if len(owners) == 1:
+        return owners[0]
+    if owners:
+        raise SettingError(f"setting '{key}' belongs to {' and '.join(owners)}; write {owners[0]}.{key}")
+    allowed = [*RunSettings.names(), *Method.settings()]
+    raise SettingError(f"neither a run nor method '{method.name}' has a setting '{key}'; {nearest(key, allowed)}")
+
+
+def _merged(table: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+    name, *rest = path
+    if not rest:
+        return {**table, name: value}
+    inner = table.get(name, {})
+    inner = {"name": inner} if isinstance(inner, str) else inner
+    if not isinstance(inner, Mapping):
+        raise SettingError(f"setting '{name}' = {inner!r} has no settings of its own")
+    return {**table, name: _merged(inner, rest, value)}
+
+
+def default_threads(net: nn.Module) -> int:
+    """Return 1 for small networks without convolutions, recurrence or attention, else the threads of this process."""
+    small = sum(parameter.numel() for parameter in net.parameters()) < SMALL
+    narrow = not any(isinstance(module, _WIDE_LAYERS) for module in net.modules())
+    return 1 if small and narrow else torch.get_num_threads()
+
+
+@contextlib.contextmanager
+def use_threads(count: int) -> Iterator[None]:
+    """Compute with so many threads inside the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
