@@ -232,7 +232,7 @@ class Posterior(nn.Module):
         for _ in range(count):
             with torch.no_grad():
                 noise = standard_normal((1, self.noise_size), like=like, generator=generator)
-                weights = self.rsample(noise)[0]
+                weights = self.rsample(noise)[0].detach()
             yield self.layout.unflatten(weights)
 
     @property

@@ -81,10 +81,9 @@ def check_part(kind: str, part: Any, **hints: Any) -> Report:
         run.do("copies", lambda: _check_copies(found))
         run.do("settings_round_trip", lambda: _check_settings(found, registry))
         case = run.do("builds", lambda: checks(found, **hints))
-        for name, check in vars(checks).items():
-            if name.startswith("check_"):
-                torch.manual_seed(SEED)
-                run.do(name.removeprefix("check_"), lambda check=check: check(case))
+        for name in _check_names(case):
+            torch.manual_seed(SEED)
+            run.do(name.removeprefix("check_"), getattr(case, name))
     return Report(kind, run.label, tuple(run.passed), run.left_out)
 
 
@@ -99,8 +98,8 @@ class _Run:
     def do(self, name: str, work: Callable[[], Any]) -> Any:
         try:
             result = work()
-        except Omitted as reason:
-            self.left_out[name] = str(reason)
+        except Omitted as omitted:
+            self.left_out[name] = str(omitted)
             return None
         except PartError as error:
             raise PartError(f"{self.kind} {self.label}, check '{name}': {error}") from error
@@ -110,6 +109,11 @@ class _Run:
             raise PartError(message) from error
         self.passed.append(name)
         return result
+
+
+def _check_names(case: Any) -> list[str]:
+    """Names of the checks in the order of their definition."""
+    return [name for kind in reversed(type(case).__mro__) for name in vars(kind) if name.startswith("check_")]
 
 
 def _label(part: Any) -> str:

@@ -23,7 +23,7 @@ class PostHocChecks:
         self.problem = LinearRegression(outputs=2, examples=24)
 
     def _model(self) -> BayesianModule:
-        needs = getattr(self.part, "needs", frozenset())
+        needs: frozenset[str] = getattr(self.part, "needs", frozenset())
         return make_model(self.problem.net, "delta" if POINT in needs else "mean_field")
 
     def _fit(self, model: BayesianModule) -> Posterior:

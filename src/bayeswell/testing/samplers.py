@@ -46,10 +46,12 @@ class SamplerChecks:
         ends = []
         for seed in (1, 2):
             weights = nn.Parameter(normal(8, seed=5))
-            groups = [{"params": [weights], "lr": self.part.lr, "noise": False}]
+            drawn = nn.Parameter(normal(8, seed=6))
+            groups = [{"params": [p], "lr": self.part.lr, "noise": p is drawn} for p in (drawn, weights)]
             optimizer = build(self.part, groups, make_generator(seed), None)
             for _ in range(STEPS):
-                weights.grad = weights.detach().clone()
+                for parameter in (drawn, weights):
+                    parameter.grad = parameter.detach().clone()
                 optimizer.step()
             ends.append(weights.detach())
         require_same("a group with noise=False under another generator", *ends)
