@@ -17,7 +17,6 @@ from bayeswell.training.data import (
     Batch,
     LoaderData,
     as_data,
-    batch_count,
     batch_order,
     held_out,
     pieces,
@@ -77,7 +76,7 @@ def test_single_last_example_joins_the_batch_before() -> None:
     for examples in range(1, 30):
         for size in range(1, 10):
             order = batch_order(examples, size, 1)
-            assert len(order) == batch_count(examples, size)
+            assert min(map(len, order)) > 1 or size == 1 or examples == 1
             assert sorted(torch.cat(order).tolist()) == list(range(examples))
 
 
@@ -135,6 +134,12 @@ def test_loader_with_an_iterator_of_its_own() -> None:
 def test_loader_that_drops_its_last_batch() -> None:
     data = data_of(DataLoader(TensorDataset(X, Y), 4, drop_last=True))
     assert (data.examples, data.batches, data.shown) == (21, 5, 20)
+
+
+def test_single_last_example_of_a_loader_joins_the_batch_before() -> None:
+    data = data_of(DataLoader(TensorDataset(X, Y), 4, shuffle=True))
+    assert [len(rows) for rows in rows_of(data, 1)] == [4, 4, 4, 4, 5]
+    assert sorted(row for rows in rows_of(data, 1) for row in rows) == Y.tolist()
 
 
 def test_columns_of_a_mapping() -> None:

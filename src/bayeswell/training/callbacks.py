@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import io
 import math
 import os
 import shutil
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -155,11 +155,7 @@ class ProgressBar(Callback):
     def _write(self, line: str, end: str) -> None:
         columns = min(80, shutil.get_terminal_size().columns) - 1
         text = f"\r{line[:columns].ljust(self._width)}{end}" if self._live and line else f"{line}{end}"
-        try:
-            self.stream.write(text)
-            self.stream.flush()
-        except (OSError, ValueError):  # a closed or full stream must not end a run
-            self._live, self.stream = False, io.StringIO()
+        say(text, self.stream)
         self._width = len(line[:columns])
 
 
@@ -177,6 +173,13 @@ def early_stopping(asked: KeepBest | int | None, *, validates: bool, averages: b
     if isinstance(asked, KeepBest):
         return asked
     return KeepBest(patience=check_integer("fit", "early_stopping", asked))
+
+
+def say(text: str, stream: TextIO) -> None:
+    """Write to a stream; one that is closed, or whose disk is full, must not end a run."""
+    with suppress(OSError, ValueError):
+        stream.write(text)
+        stream.flush()
 
 
 def wants_progress(progress: bool | None) -> bool:

@@ -77,7 +77,6 @@ class Columns:
 
 
 def read_columns(dataset: Any, rows: Sequence[int]) -> dict[str, Any]:
-    """Return some rows of a data set of columns as tensors; texts stay lists."""
     return {name: _column(name, values, rows) for name, values in dataset[list(rows)].items()}
 
 

@@ -7,7 +7,7 @@ A last batch of one example is added to the batch before it: BatchNorm cannot no
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, NamedTuple
@@ -50,31 +50,33 @@ class TensorData:
         if self.examples == 0:
             raise DataError("the data are empty: there is no training example")
         self.batch_size = default_batch_size(self.examples) if batch_size is None else min(batch_size, self.examples)
-        self.batches = batch_count(self.examples, self.batch_size)
+        self.batches = len(batch_order(self.examples, self.batch_size, None))
 
     def epoch(self, seed: int, start: int = 0) -> Iterator[Batch]:
         order = batch_order(self.examples, self.batch_size, seed if self.shuffle else None)
         for number in range(start, self.batches):
-            yield self._batch(order[number], derive_seed(seed, "augment", number))
+            batch = self._rows(order[number])
+            yield batch if self.augment is None else self._augmented(batch, derive_seed(seed, "augment", number))
 
-    def _batch(self, rows: Tensor, seed: int) -> Batch:
+    def _rows(self, rows: Tensor) -> Batch:
         inputs, targets, weight = self.all
         inputs = real_inputs(tree_index(inputs, rows), self.to_real)
-        if self.augment is not None:
-            # A generator for each batch: an epoch that is entered in the middle sees the same changes.
-            inputs = self.augment(inputs, make_generator(seed))
-            if not tree_tensors(inputs):
-                raise SettingError(f"`augment` must return the changed inputs, got {type(inputs).__name__}")
         return Batch(inputs, targets[rows], None if weight is None else weight[rows])
+
+    def _augmented(self, batch: Batch, seed: int) -> Batch:
+        # A generator for each batch: an epoch that is entered in the middle sees the same changes.
+        assert self.augment is not None
+        inputs = self.augment(batch.inputs, make_generator(seed))
+        if not tree_tensors(inputs):
+            raise SettingError(f"`augment` must return the changed inputs, got {type(inputs).__name__}")
+        return batch._replace(inputs=inputs)
 
     def first(self) -> Batch:
-        return self._batch(torch.arange(min(self.batch_size, self.examples)), 0)
+        batch = self._rows(torch.arange(min(self.batch_size, self.examples)))
+        return batch if self.augment is None else self._augmented(batch, 0)
 
     def some(self, count: int, seed: int) -> Batch:
-        rows = torch.randperm(self.examples, generator=make_generator(seed))[:count]
-        inputs, targets, weight = self.all
-        inputs = real_inputs(tree_index(inputs, rows), self.to_real)
-        return Batch(inputs, targets[rows], None if weight is None else weight[rows])
+        return self._rows(torch.randperm(self.examples, generator=make_generator(seed))[:count])
 
     def describe(self) -> dict[str, Any]:
         return {"inputs": self.all.inputs, "targets": self.all.targets, "weights": self.all.sample_weight}
@@ -88,10 +90,13 @@ class LoaderData:
     """
 
     def __init__(self, loader: DataLoader[Any], columns: Columns, dtype: torch.dtype | None) -> None:
-        self.loader, self.examples, self.batches = loader, _loader_examples(loader), len(loader)
-        self.shown = self.examples
-        if loader.drop_last and loader.batch_size is not None:
-            self.shown = self.batches * loader.batch_size
+        self.loader, self.examples, size = loader, _loader_examples(loader), loader.batch_size
+        self._own_iter = type(loader).__iter__ is not DataLoader.__iter__
+        drops = size is not None and loader.drop_last
+        self._lone = size is not None and not drops and not self._own_iter and self.examples % size == 1 < size
+        self._lone = self._lone and len(loader) > 1
+        self.batches = len(loader) - self._lone
+        self.shown = self.batches * size if size is not None and drops else self.examples
         self.to_real: torch.dtype | None = None
         self._columns, self._dtype = columns, dtype
         self._tasks: list[tuple[int, Any]] = []
@@ -111,7 +116,7 @@ class LoaderData:
         return DataLoader(reader, None, sampler=self._tasks, collate_fn=_identity, **workers)
 
     def epoch(self, seed: int, start: int = 0) -> Iterator[Batch]:
-        if type(self.loader).__iter__ is not DataLoader.__iter__:
+        if self._own_iter:
             yield from self._as_it_comes(seed, start)
             return
         order = self._order(seed)
@@ -132,10 +137,13 @@ class LoaderData:
             for generator in generators.values():
                 generator.manual_seed(derive_seed(seed, "loader"))
             with seeded_streams(derive_seed(seed, "order")):
-                return list(islice(loader.batch_sampler, self.batches))  # type: ignore[arg-type]
+                order = list(islice(loader.batch_sampler, len(loader)))  # type: ignore[arg-type]
         finally:
             for key, generator in generators.items():
                 generator.set_state(states[key])
+        if self._lone and len(order) > self.batches:
+            order[-2:] = [[*order[-2], *order[-1]]]
+        return order
 
     def _as_it_comes(self, seed: int, start: int) -> Iterator[Batch]:
         """A loader with an ``__iter__`` of its own: batches before ``start`` are read and dropped."""
@@ -154,7 +162,7 @@ class LoaderData:
         return Batch(real_inputs(inputs, self.to_real), targets, weight)
 
     def first(self) -> Batch:
-        if type(self.loader).__iter__ is not DataLoader.__iter__:
+        if self._own_iter:
             return next(self._as_it_comes(0, 0))
         task = (0, self._order(0)[0])
         return self._batch(_Reader(self.loader.dataset, self.loader.collate_fn)[task])
@@ -179,7 +187,7 @@ class LoaderData:
         sampler = type(getattr(loader.batch_sampler, "sampler", loader.sampler)).__name__
         with seeded_streams(0):
             places = sorted({round(i * (self.examples - 1) / 7) for i in range(8)})
-            some = [_hashable(loader.dataset[place]) for place in places]
+            some = [loader.dataset[place] for place in places]
         how = {"batch_size": loader.batch_size, "drop_last": loader.drop_last, "sampler": sampler}
         return {"examples": self.examples, **how, "some examples": some}
 
@@ -209,7 +217,7 @@ class _Shuffled:
         self.examples, self.batch_size = examples, batch_size
 
     def __len__(self) -> int:
-        return batch_count(self.examples, self.batch_size)
+        return len(batch_order(self.examples, self.batch_size, None))
 
     def __iter__(self) -> Iterator[list[int]]:
         seed = int(torch.randint(0, 2**62, ()))
@@ -292,16 +300,11 @@ def default_batch_size(examples: int) -> int:
     return min(examples, 100, max(16, examples // 50))
 
 
-def batch_count(examples: int, batch_size: int) -> int:
-    whole, rest = divmod(examples, batch_size)
-    return max(1, whole if rest == 0 or (rest == 1 and batch_size > 1) else whole + 1)
-
-
 def batch_order(examples: int, batch_size: int, seed: int | None) -> list[Tensor]:
     """Return the rows of each batch; ``seed`` None keeps the order of the data."""
     rows = torch.arange(examples) if seed is None else torch.randperm(examples, generator=make_generator(seed))
     order = list(rows.split(batch_size))
-    if len(order) > batch_count(examples, batch_size):
+    if len(order) > 1 and len(order[-1]) == 1 < batch_size:
         order[-2:] = [torch.cat(order[-2:])]
     return order
 
@@ -317,7 +320,7 @@ def seeded_streams(seed: int) -> Iterator[None]:
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)  # of the CPU alone
     try:
         yield
     finally:
@@ -350,14 +353,3 @@ def _loader_examples(loader: DataLoader[Any]) -> int:
 
 def _identity(batch: Any) -> Any:
     return batch
-
-
-def _hashable(example: Any) -> Any:
-    """Tensors, arrays, numbers and texts of an example; other objects by their type."""
-    if isinstance(example, Mapping):
-        return {str(key): _hashable(value) for key, value in example.items()}
-    if isinstance(example, Sequence) and not isinstance(example, str | bytes):
-        return [_hashable(part) for part in example]
-    if isinstance(example, Tensor | np.ndarray | np.generic | int | float | str | bool | None):
-        return example
-    return np.asarray(example) if hasattr(example, "__array__") else type(example).__name__

@@ -16,7 +16,7 @@ from ..core.errors import SettingError
 from ..core.protocols import POINT
 from ..methods import Method, find_method, within_budget
 from .calibrating import calibrated_fit
-from .callbacks import Callback, KeepBest, early_stopping, wants_progress
+from .callbacks import Callback, KeepBest, early_stopping, say, wants_progress
 from .check import check_grad_mode
 from .checkpoint import RunFolder
 from .data import as_data, held_out
@@ -119,7 +119,7 @@ def _fit(ready: Ready, method: str | Method | None, data: Any, options: FitOptio
         histories=previous.histories if previous else (),
     )
     if budget.note and options.progress is not False:
-        sys.stderr.write(f"{budget.note}\n")
+        say(f"{budget.note}\n", sys.stderr)
     engine = Engine(options.devices)
     if options.folder is not None:
         plan = dataclasses.replace(plan, settings=_settings(plan, options, engine))

@@ -119,7 +119,9 @@ def train_member(plan: Plan, member: int, engine: Engine, signals: StopSignals) 
         training = state.state_dict()
         model = finalize(state, plan.data, seed, engine)
     measured = getattr(state.optimizer, "measured_temperature", lambda: None)()
-    found: list[str] = getattr(state.optimizer, "warnings", list)()
+    # An automatic temperature is so low that minibatch noise always exceeds it.
+    asked = plan.method.temperature != "auto"
+    found: list[str] = getattr(state.optimizer, "warnings", list)() if asked else []
     sampler_temperature = math.nan if measured is None else float(measured)
     return Member(
         model, state.model, state.likelihood, history, training, state.temperature, sampler_temperature, tuple(found)
