@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bayeswell.averaging import SWA
 from bayeswell.core.protocols import Estimator, OptimizerContext, OptimizerPart, Progress
@@ -560,12 +560,14 @@ def test_schedules() -> None:
 # Every kind ----------------------------------------------------------------------------------------------------------
 
 
-class CopiesBadly(Gaussian):
-    def __deepcopy__(self, memo: Any) -> nn.Module:
-        return nn.Identity()
+@dataclass(frozen=True)
+class Impostor(Analytic):
+    """Has the name of another part."""
+
+    name: ClassVar[str] = "monte_carlo"
 
 
-def test_copies_and_settings() -> None:
-    refuses("likelihood", CopiesBadly(), "copies")
+def test_settings_make_the_part_again() -> None:
+    refuses("divergence", Impostor(), "settings_round_trip")
     report = check_part("divergence", Analytic())
     assert "settings_round_trip" in report.passed

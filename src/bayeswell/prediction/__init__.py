@@ -9,7 +9,7 @@ from .linearized import linearized_outputs
 from .mixture import PredictiveMixture
 from .outputs import outputs
 from .predict import expected_nll, nll_matrix, predict, predictive_nll
-from .predictions import ClassPrediction, Interval, Nats, RealPrediction
+from .predictions import ClassPrediction, Interval, RealPrediction
 from .predictor import Predictor, load
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "Evaluation",
     "HeldOut",
     "Interval",
-    "Nats",
     "PredictiveMixture",
     "Predictor",
     "RealPrediction",

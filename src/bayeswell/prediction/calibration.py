@@ -2,17 +2,12 @@
 
     w = mean + s (w' - mean),  w' ~ q;     logits / t,  or noise std x t
 
-minimize the NLL of the averaged prediction, -log 1/D sum_d p(y | x, w_d), summed over the held-out examples, plus
-
-    (s - 1)^2 / (2 0.5^2) + (log t)^2 / (2 0.5^2),
-
-a weak prior at 1: without it a dozen examples without a mistake would make the best t zero. It matters for a few dozen
-examples only. The search is a grid (s from 0 to 3, t from 1/8 to 8) that is refined three times around the best point,
-with the same noise for all points.
-
-A number leaves 1 only if the NLL falls by more than the standard error of its fall over the examples (the
-one-standard-error rule): first s or t alone, then both. Sets of networks and point estimates have t alone. Guo et al.
-2017 scale logits; Wenzel et al. 2020 show that stds trained by the ELBO need not predict best.
+minimize the NLL of the averaged prediction, -log 1/D sum_d p(y | x, w_d), summed over the held-out examples, plus the
+weak prior (s - 1)^2 / (2 0.5^2) + (log t)^2 / (2 0.5^2): a dozen examples without a mistake would make t zero. The
+search is a grid that is refined around the best point, with the same noise for all points. A number leaves 1 only if
+the NLL falls by more than the standard error of its fall over the examples: first s or t alone, then both. Sets of
+networks and point estimates have t alone. Guo et al. 2017 scale logits; Wenzel et al. 2020 show that stds trained by
+the ELBO need not predict best.
 """
 
 from __future__ import annotations
@@ -50,16 +45,12 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Calibration:
-    """Chosen numbers, and the held-out NLL before and after in nats per datum.
+    """Chosen numbers, and the held-out NLL before and after, in nats per datum with standard errors over examples.
 
     Args:
         std_scale: multiplies deviations from the posterior mean; 0 leaves the mean network.
         temperature: divides logits, or multiplies the noise std.
-        examples: held-out examples.
-        nll_before: with both numbers 1.
-        nll_after: with the chosen numbers; slightly optimistic, as they were chosen on these examples.
-        nll_before_se: standard error over examples.
-        nll_after_se: likewise.
+        nll_after: slightly optimistic, as the numbers were chosen on these examples.
         gain_se: of nll_before - nll_after; the examples are the same.
         folds: above 1: the examples are those of so many cross-fitted models.
     """
@@ -172,7 +163,6 @@ class _Losses:
             self._found.update({(scale, t): joined[row] for row, t in enumerate(new)})
 
     def _measure(self, one: HeldOut, scale: float, temperatures: Sequence[float]) -> Tensor:
-        """(T, S): NLLs of the averaged prediction."""
         model = with_scaled_std(one.model, scale)
         likelihoods = [one.likelihood if t == 1 else one.likelihood.tempered(t) for t in temperatures]
         joint = not one.likelihood.supports("probabilities")
@@ -217,17 +207,16 @@ class _Losses:
 def _choose(losses: _Losses, scales: Sequence[float], temperatures: Sequence[float]) -> Point:
     start = best = (1.0, 1.0)
     for s, t in ((scales, (1.0,)), ((1.0,), temperatures)):
-        found = _search(losses, s, t)
+        found = _search_grid(losses, s, t)
         if losses.is_gain(start, found) and losses.penalized(found) < losses.penalized(best):
             best = found
     if len(scales) > 1 and len(temperatures) > 1:
-        found = _search(losses, scales, temperatures)
+        found = _search_grid(losses, scales, temperatures)
         best = found if losses.is_gain(best, found) else best
     return best
 
 
-def _search(losses: _Losses, scales: Sequence[float], temperatures: Sequence[float]) -> Point:
-    """Return the best point of a grid that is refined around it."""
+def _search_grid(losses: _Losses, scales: Sequence[float], temperatures: Sequence[float]) -> Point:
     best = (1.0, 1.0)
     for _ in range(REFINEMENTS + 1):
         for scale in scales:
@@ -240,7 +229,6 @@ def _search(losses: _Losses, scales: Sequence[float], temperatures: Sequence[flo
 
 
 def _halfway(grid: Sequence[float], center: float, middle: Any) -> list[float]:
-    """Return a point of a grid with the points halfway to its neighbors."""
     ordered = sorted({*grid, center})
     place = ordered.index(center)
     low, high = ordered[max(place - 1, 0)], ordered[min(place + 1, len(ordered) - 1)]

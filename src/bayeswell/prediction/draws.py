@@ -17,7 +17,7 @@ Model = Any
 
 
 def has_masks(net: nn.Module) -> bool:
-    """Whether dropout masks are drawn with the weights."""
+    """Return True if dropout masks are drawn with the weights."""
     return any(isinstance(module, DrawnDropout) for module in net.modules())
 
 
@@ -33,7 +33,7 @@ def num_distinct_draws(model: Model, count: int) -> int:
 
 def draws(model: Model, count: int, generator: Any) -> Iterator[dict[str, Tensor]]:
     """Yield drawn networks for ``model.call``, one at a time; draws that only repeat others are left out."""
-    # Masks have a generator of their own, because a posterior may draw several networks before it yields the first.
+    # A separate generator: a posterior may draw several networks before it yields the first.
     masks = derived_generator(generator) if has_masks(model.net) else None
     for weights in model.posterior.draws(num_distinct_draws(model, count), generator):
         yield weights if masks is None else {**weights, **draw_masks(model.net, masks)}

@@ -116,31 +116,26 @@ def evaluate(
     inputs, targets = with_targets(inputs, targets)
     if preparation is not None:
         inputs, targets = preparation.inputs(inputs), preparation.targets(targets)
-    part = LIKELIHOODS.resolve(likelihood)
-    ready = as_inputs(model, inputs)
+        ood = None if ood is None else preparation.inputs(ood)
+    part, ready = LIKELIHOODS.resolve(likelihood), as_inputs(model, inputs)
     truth = as_targets(targets, num_examples(ready))
     check_counts(draws, batch_size)
     settings: dict[str, Any] = {"draws": draws, "batch_size": batch_size, "seed": seed, "prediction": prediction}
     predicted, matrix = _predict_and_score(model, ready, truth, part, **settings)
-    count = len(matrix)
     shift = 0.0 if preparation is None else preparation.nll_shift
     arrays = {"losses": mixture_nll(matrix) + shift, "expected_losses": matrix.mean(0) + shift}
     if isinstance(predicted, ClassPrediction):
         arrays |= _class_arrays(predicted, part, truth)
-        if ood is not None:
-            outside = predict(model, ood if preparation is None else preparation.inputs(ood), part, **settings)
-            arrays |= _ood_arrays(outside)
-    elif isinstance(predicted, RealPrediction):
-        if preparation is not None and preparation.target_scaling is not None:
-            truth = preparation.target_scaling.restore(truth.double())
-        predicted = predicted if preparation is None else preparation.restore(predicted)
-        arrays |= _real_arrays(predicted, truth, seed)
-    if preparation is not None and isinstance(predicted, ClassPrediction):
+        arrays |= {} if ood is None else _ood_arrays(predict(model, ood, part, **settings))
+    if preparation is not None and predicted is not None:
         predicted = preparation.restore(predicted)
+    if isinstance(predicted, RealPrediction):
+        scaling = None if preparation is None else preparation.target_scaling
+        arrays |= _real_arrays(predicted, truth if scaling is None else scaling.restore(truth.double()), seed)
     return Evaluation(
         scores=measure(arrays),
         examples=len(truth),
-        draws=count,
+        draws=len(matrix),
         prediction=prediction or model.prediction,
         likelihood=part.name or type(part).__name__,
         predicted=predicted,
@@ -159,7 +154,6 @@ def _predict_and_score(
     seed: int,
     prediction: str | None,
 ) -> tuple[ClassPrediction | RealPrediction | None, Tensor]:
-    """Return the prediction (None if the likelihood cannot predict) and the (D, S) NLLs of the same draws."""
     losses, classes = NLLFold(likelihood, targets), likelihood.supports("probabilities")
     fold = PredictionFold(likelihood, keep_samples=not classes)
     source = make_source(model, None, seed)
@@ -171,7 +165,6 @@ def _predict_and_score(
 
 
 def _class_arrays(predicted: ClassPrediction, likelihood: Likelihood, targets: Tensor) -> Arrays:
-    """Probabilities, labels and mutual information of the positions that count."""
     probabilities, information = predicted.probabilities.cpu(), predicted.mutual_information.cpu()
     labels = likelihood.aligned_targets(targets.cpu())
     if labels.numel() != information.numel():

@@ -96,7 +96,7 @@ def batches_of(inputs: Inputs, batch_size: int | None) -> Iterator[Inputs]:
 
 
 def on_device(inputs: Inputs, device: torch.device) -> Inputs:
-    return tree_map(lambda tensor: tensor.to(device), inputs)
+    return inputs if device.type == "cpu" else tree_map(lambda tensor: tensor.to(device), inputs)
 
 
 def _split(batch: Any) -> tuple[Inputs, Any]:

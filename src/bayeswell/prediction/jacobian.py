@@ -222,15 +222,13 @@ def layers_of_all_weights(model: Model) -> list[LinearLayer]:
 
 
 def _or_unsuitable(function: Callable[[], Found]) -> Found:
-    """Call a function; if the network cannot run by itself at all, forward mode will say so."""
     try:
         return function()
     except (RuntimeError, TypeError, AttributeError, ValueError, KeyError, IndexError) as error:
-        raise Unsuitable from error
+        raise Unsuitable from error  # If the network cannot run at all, forward mode raises its error.
 
 
 def _patches(layer: LinearLayer, site: Site, x: Tensor, *extra: Any, **named: Any) -> Tensor:
-    """(places, i)."""
     if layer.spatial_dims:
         assert site.matrix_shape is not None
         # A convolution with the unit vectors as kernels copies each number to a channel of its own.
@@ -241,6 +239,5 @@ def _patches(layer: LinearLayer, site: Site, x: Tensor, *extra: Any, **named: An
 
 
 def _by_place(layer: LinearLayer, gradients: Tensor) -> Tensor:
-    """(S, K, places, o)."""
     last = gradients.movedim(-layer.spatial_dims - 1, -1)
     return last.reshape(*last.shape[:2], -1, last.shape[-1])

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
@@ -58,8 +59,7 @@ def linearized_outputs(
 def _of_networks(model: Model, jacobians: Jacobians, count: int, generator: torch.Generator | None) -> Iterator[Tensor]:
     networks = draws(model, count, generator)
     group = max(1, MOST_DRAWN // model.layout.size)
-    for start in range(0, count, group):
-        some = [next(networks) for _ in range(min(group, count - start))]
+    while some := list(islice(networks, group)):
         changes = {name: torch.stack([own[name] for own in some]) - mean for name, mean in jacobians.center.items()}
         found = torch.cat([one.outputs + one.times(changes) for one in jacobians], dim=1)
         yield from found.reshape(len(some), -1, *jacobians.shape)
@@ -68,7 +68,7 @@ def _of_networks(model: Model, jacobians: Jacobians, count: int, generator: torc
 def _of_each_example(
     jacobians: Jacobians, covariance: Covariance, count: int, generator: torch.Generator | None
 ) -> Iterator[Tensor]:
-    """Draw from the Gaussian of each example's outputs, with the same K numbers of noise for all examples."""
+    # All examples share K numbers of noise, so a prediction does not depend on its place.
     found = [(one.outputs, root(one.covariance(covariance))) for one in jacobians]
     mean, roots = (torch.cat(parts) for parts in zip(*found, strict=True))
     noise = standard_normal((count, mean.shape[1]), like=mean, generator=generator)
@@ -121,11 +121,11 @@ def linearized_call(
 
 @contextmanager
 def _plain_recurrence(net: nn.Module) -> Iterator[None]:
-    """Avoid oneDNN's LSTM, which has no derivative in forward mode."""
+    # oneDNN's LSTM has no derivative in forward mode.
     before = torch.backends.mkldnn.enabled
     try:
         if any(isinstance(module, nn.LSTM) for module in net.modules()):
-            torch.backends.mkldnn.enabled = False
+            torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
         yield
     finally:
         torch.backends.mkldnn.enabled = before

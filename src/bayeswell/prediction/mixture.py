@@ -69,21 +69,8 @@ class PredictiveMixture:
         order = torch.cat([torch.randperm(len(self.outputs), generator=generator, device=generator.device)] * rounds)
         return self._targets(order[:count], generator) * self.scale + self.shift
 
-    @torch.no_grad()
-    def entropies(self, samples: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-        """H[mean_d p_d] and mean_d H[p_d] in nats, (S,) each, of all outputs of an example together.
-
-        -log p(y) under the mixture and under the draw that y came from, averaged over ``samples`` targets from each
-        draw: D^2 samples evaluations of the likelihood.
-        """
-        check_integer("in_nats", "samples", samples)
-        generator = make_generator(seed, self.outputs.device)
-        found = [part._entropies(samples, generator) for part, _ in self._pieces(None)]
-        shift = self._log_scale()
-        return torch.cat([total for total, _ in found]) + shift, torch.cat([own for _, own in found]) + shift
-
     def _flat(self) -> Tensor:
-        """(D S, ...): the first axis of a likelihood counts examples, whichever draw they belong to."""
+        # The first axis of a likelihood counts examples, whichever draw they belong to.
         return self.outputs.flatten(0, 1).double()
 
     def _cdf(self, values: Tensor) -> Tensor:
@@ -115,40 +102,18 @@ class PredictiveMixture:
         return drawn[max(0, math.ceil(level * len(drawn)) - 1)]
 
     def _all_targets(self, seed: int) -> Tensor:
-        """(M, S, ...): equally many from each draw, about ``SAMPLES`` together."""
         rounds = -(-SAMPLES // len(self.outputs))
         chosen = torch.arange(len(self.outputs), device=self.outputs.device).repeat(rounds)
         return self._targets(chosen, make_generator(seed, self.outputs.device))
 
     def _targets(self, chosen: Tensor, generator: torch.Generator) -> Tensor:
-        """(n, S, ...): one target of every example from each of the chosen draws."""
         found = []
         for some in chosen.split(max(1, AT_ONCE // max(1, self.outputs[0].numel()))):
             drawn = self.likelihood.sample(self.outputs[some].flatten(0, 1).double(), generator)
             found.append(drawn.unflatten(0, (len(some), -1)))
         return torch.cat(found)
 
-    def _entropies(self, samples: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        (draws, examples), flat = self.outputs.shape[:2], self._flat()
-        total = own = flat.new_zeros(examples)
-        for _ in range(samples):
-            for draw in range(draws):
-                targets = self._targets(torch.tensor([draw], device=flat.device), generator)[0]
-                losses = self.likelihood.nll(flat, targets.repeat(draws, *[1] * (targets.dim() - 1)))
-                losses = losses.unflatten(0, (draws, examples))
-                total = total + math.log(draws) - (-losses).logsumexp(0)
-                own = own + losses[draw]
-        return total / (samples * draws), own / (samples * draws)
-
-    def _log_scale(self) -> float:
-        """Nats that the scale adds to the entropy of all outputs of an example; none for counts."""
-        if self.likelihood.is_discrete:
-            return 0.0
-        mean = self.likelihood.mean_and_variance(self.outputs[0, :1].double())[0]
-        return float(torch.as_tensor(self.scale).to(mean).abs().log().expand_as(mean).sum())
-
     def _pieces(self, values: Tensor | None) -> Iterator[tuple[PredictiveMixture, Tensor]]:
-        """Yield some examples at a time, with their values."""
         draws, examples = self.outputs.shape[:2]
         draws = draws if self.likelihood.supports("cdf") else max(draws, SAMPLES)
         size = max(1, AT_ONCE // (draws * max(1, self.outputs[0, 0].numel())))
@@ -158,7 +123,7 @@ class PredictiveMixture:
 
 
 def _bisect(function: Callable[[Tensor], Tensor], level: float, low: Tensor, high: Tensor, integers: bool) -> Tensor:
-    """Return the smallest x in (low, high] with function(x) >= level, for an increasing function."""
+    # The smallest x in (low, high] with function(x) >= level.
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         enough = function(middle) >= level

@@ -57,20 +57,18 @@ def _outputs_of(
     model: Model, networks: Iterator[Mapping[str, Tensor]], inputs: Inputs, batch_size: int | None
 ) -> Iterator[Tensor]:
     device = like_of(model).device
-    batches = list(batches_of(inputs, batch_size))
+    batches = [(batch, num_examples(batch)) for batch in batches_of(inputs, batch_size)]
     for weights in networks:
-        found = [run(model, weights, on_device(batch, device)) for batch in batches]
+        found = [_run(model, weights, on_device(batch, device), size) for batch, size in batches]
         yield found[0] if len(found) == 1 else torch.cat(found)
 
 
-def run(model: Model, weights: Mapping[str, Tensor], inputs: Inputs) -> Tensor:
-    """Return the outputs of one network in evaluation mode."""
+def _run(model: Model, weights: Mapping[str, Tensor], inputs: Inputs, size: int) -> Tensor:
     with evaluation_mode(model):
         found: Tensor = model.call(weights, inputs)
-    if found.dim() == 0 or len(found) != num_examples(inputs):
+    if found.dim() == 0 or len(found) != size:
         raise NetworkError(
-            f"the network returned shape {tuple(found.shape)} for {num_examples(inputs)} examples; the first axis must "
-            "count them"
+            f"the network returned shape {tuple(found.shape)} for {size} examples; the first axis must count them"
         )
     return found
 

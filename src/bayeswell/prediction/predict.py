@@ -184,7 +184,7 @@ class PredictionFold:
         self._keeps_outputs = not self._classes and (self.keep_samples or small)
 
     def _merge(self, means: Tensor, own: Tensor) -> None:
-        """Join the squared deviations of two groups of draws (Chan, Golub & LeVeque 1979)."""
+        # Squared deviations of two groups of draws are joined as by Chan, Golub & LeVeque (1979).
         count, mean = len(means), means.mean(0)
         total, step = self.count + count, mean - self._mean
         self._squares = self._squares + (means - mean).square().sum(0) + step.square() * (self.count * count / total)

@@ -29,17 +29,6 @@ class Interval(NamedTuple):
         return (values >= self.lower) & (values <= self.upper)
 
 
-class Nats(NamedTuple):
-    """Uncertainty of each example in nats: entropy = expected_entropy (aleatoric) + mutual_information (epistemic).
-
-    The entropy of real targets depends on their units, mutual information does not.
-    """
-
-    entropy: Tensor
-    expected_entropy: Tensor
-    mutual_information: Tensor
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class ClassPrediction:
     """Class probabilities averaged over draws, with entropies in nats (Depeweg et al. 2018).
@@ -209,14 +198,6 @@ class RealPrediction:
     def sample_targets(self, n: int, *, seed: int = 0) -> Tensor:
         """(n, S, ...): targets drawn from the mixture, noise included; in a row one network speaks for all examples."""
         return self._mixture().sample(n, seed).to(self.mean.dtype)
-
-    def in_nats(self, samples: int = 10, *, seed: int = 0) -> Nats:
-        """Return entropies (S,) of all outputs of an example together, by Monte Carlo.
-
-        It costs draws^2 x samples evaluations of the likelihood for each example.
-        """
-        total, own = (part.to(self.mean.dtype) for part in self._mixture().entropies(samples, seed))
-        return Nats(total, own, (total - own).clamp_min(0))
 
     def rescaled(self, scale: Tensor | float, shift: Tensor | float = 0.0) -> RealPrediction:
         """Return the prediction of shift + scale y."""

@@ -25,7 +25,6 @@ class AveragerChecks:
         return model, self.part.build(model, self.total_steps, self.batches)
 
     def _show(self, averager: Averager, model: BayesianModule, steps: range, size: float = 0.1) -> None:
-        """Show weights that depend on the step alone."""
         for step in steps:
             with torch.no_grad():
                 for place, parameter in enumerate(model.parameters()):

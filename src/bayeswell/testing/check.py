@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import inspect
 import warnings
@@ -78,10 +77,9 @@ def check_part(kind: str, part: Any, **hints: Any) -> Report:
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings(), torch.enable_grad():
         warnings.simplefilter("ignore", BayeswellWarning)
         found = run.do("resolves", lambda: registry.resolve(part))
-        run.do("copies", lambda: _check_copies(found))
         run.do("settings_round_trip", lambda: _check_settings(found, registry))
         case = run.do("builds", lambda: checks(found, **hints))
-        for name in _check_names(case):
+        for name in _checks_as_defined(case):
             torch.manual_seed(SEED)
             run.do(name.removeprefix("check_"), getattr(case, name))
     return Report(kind, run.label, tuple(run.passed), run.left_out)
@@ -111,8 +109,7 @@ class _Run:
         return result
 
 
-def _check_names(case: Any) -> list[str]:
-    """Names of the checks in the order of their definition."""
+def _checks_as_defined(case: Any) -> list[str]:
     return [name for kind in reversed(type(case).__mro__) for name in vars(kind) if name.startswith("check_")]
 
 
@@ -123,32 +120,16 @@ def _label(part: Any) -> str:
     return f"'{name}'" if isinstance(name, str) and name else getattr(part, "__name__", type(part).__name__)
 
 
-def _check_copies(part: Any) -> None:
-    """A deep copy has the same class and settings."""
-    copied = copy.deepcopy(part)
-    require(type(copied) is type(part), f"a deep copy is a {type(copied).__name__}")
-    for name, value in _settings(part).items():
-        if isinstance(value, bool | int | float | str | tuple | None):
-            require_same(f"setting '{name}' of a deep copy", getattr(copied, name), value)
-    if isinstance(part, torch.nn.Module):
-        require_same("the state of a deep copy", dict(copied.state_dict()), dict(part.state_dict()))
-
-
 def _check_settings(part: Any, registry: Registry[Any]) -> None:
-    """Name and settings make the same part again, as files need it."""
+    # Files need name and settings to make the same part again.
     name = getattr(part, "name", None)
     if not isinstance(name, str) or not name or not dataclasses.is_dataclass(part):
         raise Omitted("it is no dataclass with a `name`, so it cannot be saved by name")
-    if any(callable(value) for value in _settings(part).values()):
+    settings = [getattr(part, field.name) for field in dataclasses.fields(part) if field.init]
+    if any(callable(value) for value in settings):
         raise Omitted("a setting is code, so it cannot be saved by name")
     if name not in registry:
         raise Omitted("it is not registered, so it cannot be saved by name")
     require(registry[name] is type(part), f"the name '{name}' belongs to {registry[name].__qualname__}")
     again = registry.resolve(describe(part))
     require_same("the settings of the part made again", describe(again), describe(part))
-
-
-def _settings(part: Any) -> dict[str, Any]:
-    if not dataclasses.is_dataclass(part) or isinstance(part, type):
-        return {}
-    return {field.name: getattr(part, field.name) for field in dataclasses.fields(part) if field.init}

@@ -23,7 +23,6 @@ class DivergenceChecks:
         self.parameters = list(self.posterior.parameters())
 
     def _closed_form(self) -> Tensor:
-        """Return the sum of log(p/s) + (s^2 + m^2) / (2 p^2) - 1/2."""
         mean, std = self.posterior.mean, self.posterior.std()
         return ((PRIOR_STD / std).log() + (std.square() + mean.square()) / (2 * PRIOR_STD**2) - 0.5).sum()
 
@@ -31,7 +30,7 @@ class DivergenceChecks:
         return normal(rows, self.posterior.noise_size, seed=seed)
 
     def _summary(self, value: Tensor) -> Tensor:
-        """The value, and for each parameter the sum of its gradient and its projection on a fixed direction."""
+        # The value, and for each parameter the sum of its gradient and a projection of it.
         found = torch.autograd.grad(value, self.parameters, materialize_grads=True, allow_unused=True)
         sums = [gradient.sum() for gradient in found]
         along = [gradient.flatten() @ normal(gradient.numel(), seed=50) for gradient in found]

@@ -29,27 +29,22 @@ class EstimatorChecks:
         self.linear, self.deep = make_model(self.problem.net), make_model(network(3, 4, 2))
         self.inputs, self.targets = normal(6, 3, seed=1), normal(6, 2, seed=2)
 
-    def _estimate(self, model: BayesianModule, batch: BatchContext) -> Tensor:
+    def _estimate(self, model: BayesianModule, inputs: Tensor, targets: Tensor, **settings: Any) -> Tensor:
+        batch = BatchContext(inputs, targets, self.problem.likelihood, **settings)
         noise = self.part.noise(model, batch)
         weights = model.posterior.mean if noise is None else model.posterior.rsample(noise)
         value: Tensor = self.part.nll(model, weights, batch)[0]
         return value
 
-    def _deep(self, seed: int = 1, sample_weight: Tensor | None = None) -> Tensor:
-        likelihood, generator = self.problem.likelihood, make_generator(seed)
-        return self._estimate(
-            self.deep, BatchContext(self.inputs, self.targets, likelihood, sample_weight, generator=generator)
-        )
+    def _deep(self, sample_weight: Tensor | None = None) -> Tensor:
+        settings = {"sample_weight": sample_weight, "generator": make_generator(1)}
+        return self._estimate(self.deep, self.inputs, self.targets, **settings)
 
     def _linear(self, generator: torch.Generator, sample_weight: Tensor | None = None) -> Tensor:
-        problem = self.problem
-        return self._estimate(
-            self.linear,
-            BatchContext(problem.inputs, problem.targets, problem.likelihood, sample_weight, generator=generator),
-        )
+        settings = {"sample_weight": sample_weight, "generator": generator}
+        return self._estimate(self.linear, self.problem.inputs, self.problem.targets, **settings)
 
     def _summary(self, value: Tensor) -> Tensor:
-        """The value, and the gradients of means and stds summed over the outputs."""
         posterior, layout = self.linear.posterior, self.linear.layout
         found = torch.autograd.grad(value, list(posterior.parameters()), materialize_grads=True, allow_unused=True)
         sums = [part.sum(0).reshape(-1) for gradient in found for part in layout.unflatten(gradient).values()]

@@ -53,7 +53,6 @@ class LikelihoodChecks:
         yield labels.double().expand(*outputs.shape[:0:-1], -1).T
 
     def _sampled(self, seed: int) -> tuple[Tensor, Tensor]:
-        """Outputs of each example many times, and targets drawn for them."""
         if not self.part.supports("sample"):
             raise Omitted("it has no `sample`")
         if not self.normalized:
@@ -62,10 +61,8 @@ class LikelihoodChecks:
         return many, self.part.sample(many, make_generator(seed))
 
     def _by_copy(self, values: Tensor) -> Tensor:
-        """(S copies, ...) -> (copies, S ...)."""
-        return values.reshape(EXAMPLES if len(self.outputs) == EXAMPLES else len(self.outputs), COPIES, -1).transpose(
-            0, 1
-        )
+        # (S copies, ...) -> (copies, S, ...)
+        return values.reshape(len(self.outputs), COPIES, -1).transpose(0, 1)
 
     def check_nll_is_one_number_per_example(self) -> None:
         losses, count = self.part.nll(self.outputs, self.targets), len(self.outputs)
@@ -93,7 +90,6 @@ class LikelihoodChecks:
 
     @torch.no_grad()
     def _masses(self, outputs: Tensor, target: Tensor) -> Tensor:
-        """Return exp(-nll) of each class or count, or times the weights of a grid of real numbers."""
         weights = torch.ones((), dtype=DOUBLE)
         if self.part.supports("probabilities"):
             values = torch.arange(max(2, outputs.numel()), dtype=DOUBLE)

@@ -36,7 +36,7 @@ class PriorChecks:
         return (self.one if prior is None else prior).log_prob(values.reshape(-1, 1))
 
     def _moments(self, prior: Prior, points: int = 200_001) -> tuple[float, float, float]:
-        """Return the integral of the density, its mean, and its second moment around the center."""
+        # Integral, mean and second moment around the center.
         away, weights = tangent_grid(float(prior.std()[0]), points)
         center = float(prior.center()[0])
         with torch.no_grad():

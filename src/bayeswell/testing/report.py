@@ -51,13 +51,9 @@ def require_close(what: str, found: Tensor, expected: Tensor, tolerance: float =
     require(found.shape == expected.shape, f"{what} has shape {tuple(found.shape)}, expected {tuple(expected.shape)}")
     first, second = found.detach().double().flatten(), expected.detach().double().flatten()
     error = ((first - second).abs() / second.abs().max().clamp_min(1e-30)).nan_to_num(math.inf)
-    worst = int(error.argmax()) if len(error) else 0
-    require(
-        bool((error <= tolerance).all()),
-        f"{what} is {float(first[worst]):.8g}, expected {float(second[worst]):.8g} (relative tolerance {tolerance:g})"
-        if len(error)
-        else "",
-    )
+    at = int(error.argmax())
+    message = f"{what} is {float(first[at]):.8g}, expected {float(second[at]):.8g} (relative tolerance {tolerance:g})"
+    require(float(error[at]) <= tolerance, message)
 
 
 def require_same(what: str, found: Any, expected: Any) -> None:
