@@ -178,11 +178,12 @@ def test_a_killed_process_resumes(tmp_path: Path) -> None:
         torch.set_num_threads(1)
         run(resumable(Path({str(tmp_path)!r}), "hwa", None, 1, callbacks=[Slow()]))
     """)
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    while process.stdout.readline().strip() != "9":
-        assert process.poll() is None
-    process.kill()
-    process.wait()
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.strip() == "9":
+                process.kill()
+                break
+    assert process.returncode == -signal.SIGKILL
     resumed = run(resumable(tmp_path, "hwa", None, 1))[0]
     assert same(weights(resumed), weights(run(plan("hwa"))[0]))
