@@ -153,10 +153,30 @@ def call_with(owner: str, found: Any, settings: Mapping[str, Any], offered: Mapp
     return found(**arguments)
 
 
+def run_code(setting: str, choice: Any, offered: Mapping[str, Any] | None = None) -> Any:
+    """Return what code of the user makes; any other choice is returned as it is.
+
+    Args:
+        setting: that holds the choice, for messages.
+        choice: ``Code``, or ``{"name": Code, setting: value}``.
+        offered: arguments that a function may take by name.
+    """
+    named = isinstance(choice, Mapping)
+    code = choice.get("name") if named else choice
+    if isinstance(code, CodeRecord):
+        raise code.refuse(setting)
+    if not isinstance(code, Code):
+        return choice
+    return code.make({key: value for key, value in choice.items() if key != "name"} if named else {}, offered or {})
+
+
 Choice = str | Record | Code
 """A name, ``{"name": ..., setting: value}``, or code of the user."""
-_INTEGERS = {"epochs": 0, "batch_size": 1, "seed": 0, "early_stopping": 1, "draws": 1, "threads": 1, "workers": 1,
-             "devices": 1}  # fmt: skip
+_INTEGERS = {
+    **dict.fromkeys(("epochs", "seed"), 0),
+    **dict.fromkeys(("batch_size", "early_stopping", "draws", "threads", "workers", "devices"), 1),
+}
+"""Smallest values."""
 _NUMBERS = ("lr", "validation", "train_size")
 _TABLES = ("data_settings", "settings", "model_settings", "augment")
 _SWITCHES = ("standardize",)
@@ -297,6 +317,19 @@ class RunSettings:
         return _with_settings(self.data, self.data_settings)
 
     @property
+    def model_choice(self) -> Any:
+        """``model`` with ``model_settings``, for ``build_model``; "auto" is the default network of the data."""
+        return _with_settings(self.model or "auto", self.model_settings)
+
+    @property
+    def likelihood_choice(self) -> Any:
+        """``likelihood`` for ``DataSet.scaled_likelihood``; code is loaded, and a class is called."""
+        if isinstance(self.likelihood, CodeRecord):
+            raise self.likelihood.refuse("likelihood")
+        found = self.likelihood.load() if isinstance(self.likelihood, Code) else self.likelihood
+        return found() if inspect.isclass(found) else found
+
+    @property
     def method_part(self) -> Method:
         """The method with ``settings`` and ``lr``."""
         changes = dict(self.settings) if self.lr is None else {**self.settings, "lr": self.lr}
@@ -319,14 +352,14 @@ def _inert(value: Any) -> Any:
     code = Code.parse(value) if isinstance(value, str) else None
     if code is not None:
         return CodeRecord(code.path, code.name)
-    if isinstance(value, Mapping) and set(value) in ({"path", "name", "sha256"}, {"path", "name"}):
-        if str(value["path"]).endswith(".py"):
-            return CodeRecord(**value)
+    if isinstance(value, Mapping):
+        is_code = {"path", "name"} <= set(value) <= {"path", "name", "sha256"} and str(value["path"]).endswith(".py")
+        return CodeRecord(**value) if is_code else {key: _inert(item) for key, item in value.items()}
     return value
 
 
 def _with_settings(choice: Any, settings: Mapping[str, Any]) -> Any:
-    if not settings or isinstance(choice, Code | CodeRecord):
+    if not settings:
         return choice
     return {**(choice if isinstance(choice, Mapping) else {"name": choice}), **settings}
 

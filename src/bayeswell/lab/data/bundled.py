@@ -59,7 +59,7 @@ class Digits(Bundled):
 
     def inputs(self, values: Tensor) -> Tensor:
         """Pixels are stored as 0 to 16."""
-        return values.float().unflatten(1, (1, 8, 8)) / 16
+        return values.float().reshape(-1, 1, 8, 8) / 16
 
 
 @dataclass(frozen=True)

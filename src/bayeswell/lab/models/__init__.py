@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from .build import MODELS, build_model, default_model
+from .parts import ACTIVATIONS, ModelPart
 
-__all__ = ["MODELS", "build_model", "default_model"]
+__all__ = ["ACTIVATIONS", "MODELS", "ModelPart", "build_model", "default_model"]
