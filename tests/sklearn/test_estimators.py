@@ -241,7 +241,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "epochs": ({"epochs": 0}, "`epochs` must be"),
     "settings": ({"settings": {"prioor": "normal"}}, "did you mean 'prior'"),
     "settings kind": ({"settings": 3}, "must be a mapping"),
-    "validation_fraction": ({"early_stopping": True, "validation_fraction": 1.0}, "leaves no training row"),
+    "validation_fraction": ({"early_stopping": True, "validation_fraction": 1.0}, "leaves no row"),
     "class_weight": ({"class_weight": {"elm": 2.0}}, "are not in class_weight"),
     "class_weight twice": ({"class_weight": "balanced", "likelihood": "categorical"}, "exclude each other"),
 }

@@ -21,7 +21,7 @@ from ..prediction import ClassPrediction, RealPrediction
 from ..tables import Preparation, is_frame
 from ..tables.columns import read_table
 from ..training import Result, fit
-from ..training.data import batch_count, default_batch_size
+from ..training.data import default_batch_size
 from .networks import make_network
 from .rows import Array, Rows, canonical_order, chosen_rows
 
@@ -146,7 +146,7 @@ class BayesianEstimator(BaseEstimator):  # type: ignore[misc]
         size = max(1, round(self.validation_fraction * len(order)))
         if size >= len(order):
             raise SettingError(
-                f"`validation_fraction` = {self.validation_fraction} with n_samples = {len(order)} leaves no training row"
+                f"`validation_fraction` = {self.validation_fraction} with n_samples = {len(order)} leaves no row"
             )
         return rows.taken(order[size:]), rows.taken(order[:size])
 
@@ -154,7 +154,7 @@ class BayesianEstimator(BaseEstimator):  # type: ignore[misc]
         if self.epochs is not None:
             return check_integer(type(self).__name__, "epochs", self.epochs)
         size = (self.settings or {}).get("batch_size") or default_batch_size(examples)
-        return min(MOST_EPOCHS, max(LEAST_EPOCHS, math.ceil(STEPS / batch_count(examples, size))))
+        return min(MOST_EPOCHS, max(LEAST_EPOCHS, math.ceil(STEPS / math.ceil(examples / size))))
 
     def _fit_settings(self, one_network: bool) -> dict[str, Any]:
         if not isinstance(self.settings or {}, Mapping):
