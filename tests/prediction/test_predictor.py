@@ -12,7 +12,7 @@ from bayeswell.core.errors import CompositionError, DataError, FitWarning
 from bayeswell.core.random import make_generator
 from bayeswell.likelihoods import LIKELIHOODS
 from bayeswell.nn import bayesian, drawn_dropout
-from bayeswell.posteriors import Empirical, set_std
+from bayeswell.posteriors import Empirical, Mixture, set_std
 from bayeswell.prediction import HeldOut, Predictor, find_calibration, load, predict, with_scaled_std
 from bayeswell.tables import Preparation
 
@@ -164,6 +164,9 @@ def test_scaled_stds_keep_the_mean() -> None:
         scaled = with_scaled_std(model, scale)
         torch.testing.assert_close(scaled.posterior.std(), scale * model.posterior.std())
         assert torch.equal(scaled.posterior.mean, model.posterior.mean)
+    mixed = model.with_posterior(Mixture([model.posterior, with_scaled_std(model, 2.0).posterior]))
+    assert with_scaled_std(mixed, 0.0).posterior.num_networks == 2
+    assert find_calibration([HeldOut(mixed, "categorical", X, torch.arange(30) % 3)], draws=4).examples == 30
     point = with_scaled_std(model, 0.0)
     assert predict(point, X, "categorical").draws == 1
 

@@ -27,7 +27,7 @@ from ..core.errors import CompositionError, DataError, FitWarning
 from ..core.protocols import POINT, Likelihood, Posterior
 from ..core.pytree import num_examples
 from ..likelihoods import LIKELIHOODS
-from ..posteriors import Delta, scale_std
+from ..posteriors import Delta, Empirical, Mixture, scale_std
 from .draws import Model
 from .inputs import as_inputs, as_targets
 from .outputs import grouped, outputs
@@ -122,9 +122,12 @@ def apply_calibration(calibration: Calibration, model: Model, likelihood: Likeli
 
 
 def with_scaled_std(model: Model, scale: float) -> Model:
-    """Return the model under w = mean + scale (w' - mean); 0 is a point estimate. The network is shared."""
+    """Return the model under w = mean + scale (w' - mean); 0 leaves the mean network of each component."""
     if scale == 1:
         return model
+    if scale == 0 and isinstance(model.posterior, Mixture):
+        centers = list(model.posterior.centers())
+        return model.with_posterior(Empirical.from_networks(model.layout, centers, model.posterior.extra_names))
     if scale == 0:
         return model.with_posterior(Delta().build(model.layout, model.prior, model.posterior.mean.detach(), None))
     posterior = copy.deepcopy(model.posterior)

@@ -213,7 +213,7 @@ def layers_of_all_weights(model: Model) -> list[LinearLayer]:
     known = {name for layer in layers for name in (layer.weight, layer.bias) if name is not None}
     needed = {name for site in model.layout.sites for name in site.names}
     mixes = any(isinstance(module, _BatchNorm) and module.running_mean is None for module in model.net.modules())
-    extra = has_masks(model.net) or bool(getattr(model.posterior, "extra_names", None))
+    extra = has_masks(model.net) or bool(model.posterior.extra_names)
     exact = model.posterior.mean.dtype in (torch.float32, torch.float64)
     grouped = any(getattr(layer.module, "groups", 1) > 1 for layer in layers)
     if known != needed or mixes or extra or grouped or not exact or torch.is_autocast_enabled("cpu"):
