@@ -21,7 +21,8 @@ from ..methods import Method, method_names, method_settings
 from ..training.callbacks import wants_progress
 from .comparison import COMPARISON, ComparedRun, Comparison
 from .data import DataSet
-from .runs import train, with_settings
+from .overrides import with_settings
+from .runs import train
 from .settings import RunSettings
 from .terminal import WIDTH, one_line
 
@@ -62,7 +63,7 @@ def compare(
         methods: names, ``Method`` objects, or ``{label: settings}`` with settings such as ``{"method": "bbb", "lr":
             1e-3}``.
         problems: a name of ``bayeswell list data``, a ``DataSet``, a sequence of them, or ``{name: choice}``, where a
-            choice may also be ``(net, train, test)``: a network, or a function that makes one, and (inputs, targets).
+            choice may also be ``(net, (x, y), (x_test, y_test))`` with a network, or a function that makes one.
         seeds: a number, 3 means 0, 1 and 2; or the seeds.
         epochs: passes over the data.
         folds: K: train and test on each of K parts too.
@@ -147,7 +148,9 @@ def _task(problem: str, choice: Any, label: str, settings: RunSettings) -> Task:
     net, data = None, choice
     if isinstance(choice, tuple) and (isinstance(choice[0], nn.Module) or callable(choice[0])):
         net, *rest = choice
-        data = rest[0] if len(rest) == 1 else tuple(rest)
+        data = rest[0] if len(rest) == 1 else _flat(rest)
+    elif isinstance(choice, tuple):
+        data = _flat(choice)
     if isinstance(data, str | Mapping):
         settings, data = settings.changed(data=data), None
     else:
@@ -155,6 +158,11 @@ def _task(problem: str, choice: Any, label: str, settings: RunSettings) -> Task:
     ending = "" if settings.fold is None else f"-fold{settings.fold.partition('/')[0]}"
     folder = f"{_letters(problem)}/{_letters(label)}-seed{settings.seed}{ending}"
     return Task(ComparedRun(problem, label, settings.seed, settings.fold, folder=folder), settings, data, net)
+
+
+def _flat(parts: Sequence[Any]) -> tuple[Any, ...]:
+    """Return ((x, y), (x_test, y_test)) as (x, y, x_test, y_test)."""
+    return tuple(one for part in parts for one in (part if isinstance(part, tuple) else (part,)))
 
 
 def _letters(name: str) -> str:
@@ -188,7 +196,14 @@ def _attempt(number: int, task: Task, folder: Path | None) -> tuple[int, Compare
     if folder is not None:
         settings = settings.changed(folder=str(folder / task.run.folder))
     try:
-        record = train(settings, data=task.data, net=task.net, resume=folder is not None, label=task.run.method)
+        record = train(
+            settings,
+            data=task.data,
+            net=task.net,
+            resume=folder is not None,
+            label=task.run.method,
+            name=task.run.problem,
+        )
     except Exception as error:
         return number, dataclasses.replace(task.run, error=one_line(f"{type(error).__name__}: {error}"))
     return number, dataclasses.replace(task.run, record=record)

@@ -6,7 +6,9 @@
   comparison), ``seed``, ``fold`` ("1/5", or None), ``likelihood``, ``class_names`` (or None), ``plan`` (one line about
   members, or "");
 - ``scores``: ``{key: {"value", "se"}}`` on the test data, keys of ``metrics.SCORES``, se over the examples or None;
-- ``validation``: the same on the validation data, empty without;
+- ``baseline``: ``{key: value}`` of a constant prediction, which knows the training targets alone: ``nll`` and
+  ``accuracy`` or ``rmse``, on the test data;
+- ``validation``: the same as ``scores`` on the validation data, empty without;
 - ``ood``: ``{set: {key: {"value", "se"}}}`` for each OOD set, keys that begin with ``ood_``;
 - ``cost``: ``passes`` (forward passes over the training data, of all members), ``relative`` (to ordinary training of as
   many epochs), ``seconds`` (training), ``measure_seconds``, ``parameters`` (of the network), ``train``, ``test``
@@ -55,6 +57,7 @@ from ..metrics import Estimate
 from ..metrics.scores import measure as scores_of_arrays
 from ..nn import BayesianModule
 from ..prediction import ClassPrediction, Evaluation, RealPrediction, predict
+from ..tables import CLASSES
 from ..training import Result
 from ..version import __version__
 from .data import DataSet
@@ -82,6 +85,7 @@ class RunRecord:
     likelihood: str = ""
     class_names: tuple[str, ...] | None = None
     plan: str = ""
+    baseline: Mapping[str, float] = field(default_factory=dict)
     validation: Mapping[str, Estimate] = field(default_factory=dict)
     ood: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)
     posterior: Mapping[str, Any] = field(default_factory=dict)
@@ -211,6 +215,7 @@ def measure(
         class_names=None if data.class_names is None else tuple(data.class_names),
         plan=result.plan,
         scores=dict(tested),
+        baseline=baseline_scores(data),
         validation=dict(held_out),
         ood={name: ood_scores(tested, found) for name, found in outside.items()},
         cost=cost,
@@ -254,6 +259,20 @@ def example_arrays(tested: Evaluation, targets: Tensor) -> Arrays:
     if mixture is not None and mixture.likelihood.supports("cdf"):
         arrays["pit"] = _flat(mixture.cdf(targets.double().reshape(predicted.mean.shape)).float())
     return arrays
+
+
+def baseline_scores(data: DataSet) -> dict[str, float]:
+    """Return scores of a constant prediction: class frequencies, or a Gaussian with the mean and std of the targets."""
+    train, test = (_raw_targets(data, pair[1]) for pair in (data.train, data.test))
+    if data.task == CLASSES:
+        counts = torch.bincount(train.reshape(-1), minlength=data.outputs).double() + 1
+        log_p = (counts / counts.sum()).log()
+        hits = (test == counts.argmax()).double()
+        return {"nll": float(-log_p[test].mean()), "accuracy": float(hits.mean())}
+    mean, std = train.double().mean(0), train.double().std(0, correction=0).clamp_min(1e-12)
+    squares = ((test.double() - mean) / std).square()
+    nll = 0.5 * squares + std.log() + 0.5 * math.log(2 * math.pi)
+    return {"nll": float(nll.sum(-1).mean()), "rmse": float((test.double() - mean).square().mean().sqrt())}
 
 
 def posterior_summary(result: Result) -> dict[str, Any]:

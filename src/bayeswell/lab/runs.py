@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import inspect
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,21 +18,19 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..core.errors import FileError, SettingError, nearest
-from ..core.random import derive_seed
+from ..core.errors import FileError, SettingError
 from ..io import folder_exists, folder_lock, load_folder
-from ..methods import Method
 from ..prediction import ClassPrediction, Evaluation, Predictor, RealPrediction, load, predict
 from ..training import Callback, Devices, KeepBest, RunFolder, fit
 from ..training.fingerprint import differences, fingerprint
-from .data import DataSet, load_data
+from .data import Augmentation, DataSet, load_data
 from .files import read_json, write_json
+from .inputs import read_file
 from .measure import BATCH, DRAWS, RESULT, SETTINGS, RunRecord, measure, ood_scores
-from .models import MODELS, build_model
-from .settings import Code, CodeRecord, RunSettings
+from .models import MODELS, build_model, default_model
+from .settings import Code, CodeRecord, RunSettings, call_with, run_code
 
 MODEL = "model"
-CHECKPOINTS = "checkpoints"
 SMALL = 100_000
 """Weights below which one thread is faster than several."""
 _WIDE_LAYERS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.RNNBase, nn.MultiheadAttention)
@@ -59,6 +56,7 @@ def train(
     progress: bool | None = False,
     callbacks: Sequence[Callback] = (),
     label: str = "",
+    name: str = "",
 ) -> RunRecord:
     """Train, save and measure one run in ``settings.folder``; None: in memory.
 
@@ -70,12 +68,13 @@ def train(
         progress: show a progress bar on stderr; None: if it is a terminal.
         callbacks: of the training.
         label: of the method in a comparison.
+        name: of the problem; "": that of the data.
     """
     if settings.folder is None:
-        return _train(settings, load_problem(settings, data, net), None, False, progress, callbacks, label)
+        return _train(settings, load_problem(settings, data, net, name), None, False, progress, callbacks, label)
     folder = Path(settings.folder)
     with folder_lock(folder):
-        problem = load_problem(settings, data, net)
+        problem = load_problem(settings, data, net, name)
         if settings.threads is None:
             settings = settings.changed(threads=default_threads(problem.net))
         document = _document(settings, problem, data is not None, net is not None)
@@ -106,7 +105,7 @@ def _train(
             problem.start or problem.net,
             data.train,
             settings.method_part,
-            data.scaled_likelihood(_choice(settings.likelihood)),
+            data.scaled_likelihood(run_code("likelihood", settings.likelihood)),
             epochs=settings.epochs,
             batch_size=settings.batch_size,
             seed=settings.seed,
@@ -172,7 +171,7 @@ def load_run(folder: str | os.PathLike[str], net: Any = None) -> Predictor:
     """
     place = Path(folder)
     if not (place / SETTINGS).exists():
-        return load(place, _made(net, 0, {}) if net is not None else None)
+        return load(place, None if net is None else _made(net, {}))
     if not folder_exists(place / MODEL):
         raise FileError(f"{place} has no trained model yet; `bayeswell resume {place}` finishes the run")
     document = read_json(place / SETTINGS)
@@ -182,7 +181,7 @@ def load_run(folder: str | os.PathLike[str], net: Any = None) -> Predictor:
         net = found.build(shape, document["network"]["outputs"], document["network"]["vocabulary"])
     elif net is not None:
         _check_code(document["settings"].get("model"), net)
-        net = _made(net, 0, document["network"])
+        net = _made(net, document["network"])
     return load(place / MODEL, net)
 
 
@@ -211,11 +210,8 @@ def evaluate(
     if data is None and ood is None and draws is None and seed == 0 and prediction is None:
         return _recorded(RunRecord.load(folder))
     model = load_run(folder, net)
-    choice = settings.data_choice if data is None else data
-    if isinstance(choice, CodeRecord):
-        raise choice.refuse("data")
     own = load_data(
-        choice,
+        settings.data_choice if data is None else data,
         ood=() if ood is None else ood,
         preparation=model.preparation,
         fold=settings.fold if data is None else None,
@@ -264,15 +260,11 @@ def predict_file(
         net: the network, if it is the user's own code.
     """
     model = load_run(folder, net)
-    found = read_inputs(inputs, model)
+    known = Path(folder) / SETTINGS
+    shape = read_json(known)["network"]["input_shape"] if known.exists() else None
+    by_name = model.preparation is not None and model.preparation.columns is not None
+    found = read_file(inputs, shape, by_name=by_name)
     return model.predict(found, draws=draws, batch_size=BATCH, seed=seed, prediction=prediction)
-
-
-def read_inputs(path: str | os.PathLike[str], model: Predictor) -> Any:
-    """Return the inputs in a file as the model's preparation takes them."""
-    from .data.inputs import read_inputs as read
-
-    return read(path, model.preparation)
 
 
 @dataclass(frozen=True)
@@ -317,14 +309,13 @@ def _verdict(path: Path, check: Any, name: str = "") -> Verdict:
     return Verdict(path / name)
 
 
-def load_problem(settings: RunSettings, data: Any = None, net: Any = None) -> Problem:
-    """Return the data and the network that settings name."""
-    choice = settings.data_choice if data is None else data
-    if isinstance(choice, CodeRecord):
-        raise choice.refuse("data")
+def load_problem(settings: RunSettings, data: Any = None, net: Any = None, name: str = "") -> Problem:
+    """Return the data and the network that settings name, or that are given as objects."""
     start = None if settings.init is None else load_run(settings.init)
+    if settings.fold is not None and isinstance(data, DataSet):
+        raise SettingError(f"`fold` = {settings.fold!r} needs data by name or as arrays: a DataSet is split already")
     found = load_data(
-        choice,
+        settings.data_choice if data is None else data,
         validation=settings.validation,
         validation_rule=settings.validation_rule,
         train_size=settings.train_size,
@@ -334,52 +325,33 @@ def load_problem(settings: RunSettings, data: Any = None, net: Any = None) -> Pr
         ood=settings.ood,
         preparation=None if start is None else start.preparation,
     )
+    found = dataclasses.replace(found, name=name) if name else found
     if start is not None:
         return Problem(found, start.model.net, dataclasses.replace(start, preparation=None))
-    if net is not None:
-        return Problem(found, _made(net, settings.seed, _recipe(settings, found)))
-    if isinstance(settings.model, CodeRecord):
-        raise settings.model.refuse("model")
-    likelihood = _choice(settings.likelihood)
-    return Problem(
-        found, build_model(settings.model, found, likelihood=likelihood, seed=settings.seed, **settings.model_settings)
-    )
+    choice = settings.model if net is None else net
+    likelihood = run_code("likelihood", settings.likelihood)
+    network = build_model(choice, found, likelihood=likelihood, seed=settings.seed, **settings.model_settings)
+    return Problem(found, network)
 
 
-def _made(net: Any, seed: int, offered: Mapping[str, Any]) -> nn.Module:
-    """Return a network, or the one that a function or class makes; it may ask for arguments by name."""
-    net = net.load() if isinstance(net, Code) else net
-    if isinstance(net, nn.Module):
-        return net
-    names = inspect.signature(net).parameters
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(seed, "network"))
-        found = net(**{key: value for key, value in offered.items() if key in names})
-    if not isinstance(found, nn.Module):
-        raise SettingError(f"the network must be an nn.Module or a function that returns one, got {found!r:.60}")
-    return found
+def _made(net: Any, offered: Mapping[str, Any]) -> nn.Module:
+    """Return a network, or the one that code, a function or a class makes."""
+    found = run_code("model", net, offered)
+    return found if isinstance(found, nn.Module) else call_with("model", found, {}, offered)
 
 
 def _recipe(settings: RunSettings, data: DataSet) -> dict[str, Any]:
     return {
         "input_shape": list(data.input_shape),
-        "outputs": data.channels(_choice(settings.likelihood)),
+        "outputs": data.channels(run_code("likelihood", settings.likelihood)),
         "vocabulary": data.vocabulary,
     }
-
-
-def _choice(likelihood: Any) -> Any:
-    if isinstance(likelihood, CodeRecord):
-        raise likelihood.refuse("likelihood")
-    return likelihood.load() if isinstance(likelihood, Code) else likelihood
 
 
 def _augment(settings: RunSettings) -> dict[str, Any]:
     if settings.augment is None:
         return {}
-    from .data import augmentation
-
-    return {"augment": augmentation(settings.augment)}
+    return {"augment": Augmentation(**settings.augment)}
 
 
 def _document(settings: RunSettings, problem: Problem, own_data: bool, own_net: bool) -> dict[str, Any]:
@@ -396,9 +368,9 @@ def _document(settings: RunSettings, problem: Problem, own_data: bool, own_net: 
 
 
 def _model_choice(settings: RunSettings, data: DataSet) -> Any:
-    from .models import default_model
-
-    choice = settings.model or default_model(data)
+    choice = settings.model
+    if choice is None or choice == "auto":
+        choice = default_model(data)
     return {"name": choice, **settings.model_settings} if isinstance(choice, str) else choice
 
 
@@ -421,48 +393,6 @@ def _check_same(folder: Path, document: Mapping[str, Any]) -> None:
 def _check_code(recorded: Any, net: Any) -> None:
     if isinstance(recorded, Mapping) and isinstance(net, Code) and "sha256" in recorded:
         CodeRecord(**recorded).check_same(net)
-
-
-def with_settings(settings: RunSettings, changes: Mapping[str, Any]) -> RunSettings:
-    """Return changed settings of a run; names may be dotted or belong to the method.
-
-    ``lr`` and ``epochs`` are those of the run, ``temperature`` that of its method, ``posterior.rank`` or, if only one
-    part of the method has it, ``rank`` a setting of a part, ``model.hidden`` and ``data.split`` of network and data.
-    """
-    for key, value in changes.items():
-        owner, _, name = key.partition(".")
-        if key in RunSettings.names():
-            settings = settings.changed(**{key: value})
-        elif owner in ("model", "data") and name:
-            table = f"{owner}_settings"
-            settings = settings.changed(**{table: {**getattr(settings, table), name: value}})
-        else:
-            path = key.split(".") if owner in Method.settings() else [_part_with(settings.method_part, key), key]
-            settings = settings.changed(settings=_merged(settings.settings, path, value))
-    return settings
-
-
-def _part_with(method: Method, key: str) -> str:
-    parts = {name: getattr(method, name) for name in Method.settings() if name != "lr"}
-    fields = {name: part for name, part in parts.items() if dataclasses.is_dataclass(part)}
-    owners = [name for name, part in fields.items() if key in {one.name for one in dataclasses.fields(part)}]
-    if len(owners) == 1:
-        return owners[0]
-    if owners:
-        raise SettingError(f"setting '{key}' belongs to {' and '.join(owners)}; write {owners[0]}.{key}")
-    allowed = [*RunSettings.names(), *Method.settings()]
-    raise SettingError(f"neither a run nor method '{method.name}' has a setting '{key}'; {nearest(key, allowed)}")
-
-
-def _merged(table: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
-    name, *rest = path
-    if not rest:
-        return {**table, name: value}
-    inner = table.get(name, {})
-    inner = {"name": inner} if isinstance(inner, str) else inner
-    if not isinstance(inner, Mapping):
-        raise SettingError(f"setting '{name}' = {inner!r} has no settings of its own")
-    return {**table, name: _merged(inner, rest, value)}
 
 
 def default_threads(net: nn.Module) -> int:

@@ -23,7 +23,8 @@ from ..core.errors import BayeswellError, SettingError, check_choice, check_inte
 from ..metrics import find_score
 from ..training import Callback
 from ..training.callbacks import wants_progress
-from .runs import train, with_settings
+from .overrides import with_settings
+from .runs import train
 from .settings import RunSettings
 from .terminal import WIDTH, one_line, table_text
 
@@ -124,8 +125,8 @@ def sweep(
     a database, trials of killed processes are tried again; in a journal file another trial replaces them.
 
     Args:
-        space: settings and their values: ``["log", 1e-4, 1e-1]``, ``["linear", 0.0, 1.0]``, ``["int", 1, 8]``, or a list
-            of choices. Names as in ``with_settings``, such as "lr", "rank", "posterior.rank", "epochs".
+        space: settings and their values: ``["log", 1e-4, 1e-1]``, ``["linear", 0, 1]``, ``["int", 1, 8]``, or a list of
+            choices. Names as in ``with_settings``, such as "lr", "rank", "posterior.rank", "epochs".
         problem: data as in ``compare``.
         method: its name.
         trials: finished trials in all, of all processes.
@@ -153,13 +154,11 @@ def sweep(
     check_integer("sweep", "trials", trials)
     with tempfile.TemporaryDirectory() as temporary:
         url = storage or str(Path(temporary if folder is None else folder) / JOURNAL)
-        # Made once, before workers race for it.
         study = _study(url, name, sampler, seed, sign, space)
-        if check_integer("sweep", "workers", workers) == 1:
-            _optimize(job, study)
-        else:
-            calls = (_optimize_in_worker(job, url, name, sampler, seed + one, sign) for one in range(workers))
-            joblib.Parallel(n_jobs=workers)(joblib.delayed(call)() for call in calls)
+        seed += len(study.get_trials(deepcopy=False))  # A sweep that continues draws other settings.
+        seeds = range(seed, seed + check_integer("sweep", "workers", workers))
+        calls = (joblib.delayed(_optimize)(job, url, name, sampler, one, sign) for one in seeds)
+        joblib.Parallel(n_jobs=workers if workers > 1 else None)(calls)
         if folder is None and storage is None:
             study = _in_memory(study)
     return Sweep(study, score)
@@ -212,7 +211,9 @@ class _Pruner(Callback):
                 raise optuna.TrialPruned
 
 
-def _optimize(job: _Job, study: optuna.Study) -> None:
+def _optimize(job: _Job, url: str, name: str, sampler: str, seed: int, sign: int) -> None:
+    """Train trials of a study until there are enough, together with any other process that does so."""
+    study = _study(url, name, sampler, seed, sign, job.space)
     finished = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
     def stop_when_done(study: optuna.Study, trial: FrozenTrial) -> None:
@@ -221,13 +222,6 @@ def _optimize(job: _Job, study: optuna.Study) -> None:
 
     if len(study.get_trials(deepcopy=False, states=finished)) < job.trials:
         study.optimize(job, catch=(BayeswellError,), callbacks=[stop_when_done])
-
-
-def _optimize_in_worker(job: _Job, url: str, name: str, sampler: str, seed: int, sign: int) -> Any:
-    def call() -> None:
-        _optimize(job, _study(url, name, sampler, seed, sign, job.space))
-
-    return call
 
 
 def _study(url: str, name: str, sampler: str, seed: int, sign: int, space: Space) -> optuna.Study:

@@ -1,0 +1,82 @@
+"""New inputs in files: tables, arrays and images, before scaling."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core.errors import DataError, FileError
+from .data import image_files, read_image, read_npz, read_table
+from .data.load import real_pixels
+from .data.own import IMAGE_ENDINGS, read_inputs
+
+TABLES = (".csv", ".tsv", ".parquet")
+
+
+def read_file(path: str | os.PathLike[str], shape: Sequence[int] | None, *, by_name: bool) -> Any:
+    """Return the inputs in a file: a DataFrame, or numbers of the shape of the training inputs.
+
+    Args:
+        path: a table (.csv, .tsv, .parquet), an array ``x`` (.npz), an image, or a folder of images.
+        shape: of one training input; None if it is not known.
+        by_name: columns of a table are found by their names; else a table has one column for each number of an input.
+    """
+    place = Path(path).expanduser()
+    ending = place.suffix.lower()
+    if not place.exists():
+        raise FileError(f"{path}: there is no such file")
+    if place.is_dir() or ending in IMAGE_ENDINGS:
+        return _images(image_files(place) if place.is_dir() else [place], shape, place)
+    if ending == ".npz":
+        arrays = read_npz(str(place))
+        if "x" not in arrays and len(arrays) != 1:
+            raise DataError(f"{path} has no array 'x'; it holds {', '.join(sorted(arrays))}")
+        return _shaped(real_pixels(read_inputs(arrays.get("x", next(iter(arrays.values()))), str(path))), shape, path)
+    if ending not in TABLES:
+        raise DataError(f"{path}: give a table ({', '.join(TABLES)}), an .npz file, or images")
+    if by_name:
+        return read_table(str(place))
+    return _shaped(_numbers(place), shape, path)
+
+
+def _numbers(place: Path) -> Tensor:
+    """Return all cells of a table as numbers; a first row of numbers is no header."""
+    import pandas
+
+    table = read_table(str(place))
+    if place.suffix.lower() != ".parquet" and all(_is_number(name) for name in table.columns):
+        table = pandas.read_csv(place, sep="\t" if place.suffix.lower() == ".tsv" else ",", header=None)
+    try:
+        return torch.from_numpy(table.to_numpy(dtype="float64", copy=True))
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{place}: the run was trained on numbers, but {error}") from error
+
+
+def _shaped(values: Any, shape: Sequence[int] | None, path: Any) -> Any:
+    if shape is None or not isinstance(values, Tensor) or tuple(values.shape[1:]) == tuple(shape):
+        return values
+    if values[0].numel() != math.prod(shape):
+        raise DataError(f"{path}: an input has shape {tuple(values.shape[1:])}; the run was trained on {tuple(shape)}")
+    return values.reshape(len(values), *shape)
+
+
+def _images(files: Sequence[Path], shape: Sequence[int] | None, place: Path) -> Tensor:
+    if not files:
+        raise DataError(f"{place} has no images ({', '.join(IMAGE_ENDINGS)})")
+    if shape is None or len(shape) != 3 or shape[0] not in (1, 3) or shape[1] != shape[2]:
+        raise DataError(f"{place}: images, but the run was not trained on square images")
+    return real_pixels(torch.stack([read_image(file, shape[1], gray=shape[0] == 1) for file in files]))
+
+
+def _is_number(text: Any) -> bool:
+    try:
+        float(text)
+    except (TypeError, ValueError):
+        return False
+    return True
