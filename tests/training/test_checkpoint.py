@@ -178,7 +178,7 @@ def test_a_killed_process_resumes(tmp_path: Path) -> None:
         torch.set_num_threads(1)
         run(resumable(Path({str(tmp_path)!r}), "hwa", None, 1, callbacks=[Slow()]))
     """)
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if line.strip() == "9":

@@ -1,4 +1,4 @@
-"""What of a run is hashed, and how differences are named."""
+"""Hashes of settings, and differences by name."""
 
 from __future__ import annotations
 

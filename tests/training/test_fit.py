@@ -255,3 +255,17 @@ def test_no_epochs_find_noise_and_temperature() -> None:
     assert variance == pytest.approx(float(residual.square().mean()), rel=1e-4)
     unexplained = float(residual.square().mean() / PROBLEM.y.var(correction=0))
     assert result.temperature == pytest.approx(0.1 * unexplained, rel=1e-4)
+
+
+def test_weights_count_in_the_elbo_as_repeated_rows() -> None:
+    weight = torch.ones(60, dtype=torch.float64)
+    weight[:20] = 2
+    given: dict[str, Any] = {"epochs": 1, "prior": {"name": "normal", "std": 1.0}, "temperature": 1.0}
+    net, likelihood = nn.Linear(4, 1, bias=False).double(), Gaussian(noise="known", std=PROBLEM.noise_std)
+    result = fit(net, (PROBLEM.x, PROBLEM.y, weight), "map", likelihood, **given)
+    rows = [*range(60), *range(20)]
+    weighted = result.measure_elbo((PROBLEM.x, PROBLEM.y, weight))
+    repeated = result.measure_elbo((PROBLEM.x[rows], PROBLEM.y[rows]))
+    assert weighted is not None
+    assert repeated is not None
+    assert weighted.elbo == pytest.approx(repeated.elbo)

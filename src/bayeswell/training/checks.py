@@ -83,8 +83,9 @@ def check_fit(trained: Trained) -> tuple[Check, ...]:
 
 def _better_than_constant(trained: Trained) -> Check | None:
     """Compare the NLL on training rows with that of the best constant outputs."""
-    losses = trained.losses
-    nll = float((math.log(len(losses)) - (-losses).logsumexp(0)).mean())
+    losses, weight = trained.losses, trained.rows.sample_weight
+    mixed = math.log(len(losses)) - (-losses).logsumexp(0)
+    nll = float((mixed if weight is None else mixed * weight.double().cpu()).mean())
     constant = constant_nll(trained)
     if constant is None:
         return None
@@ -172,7 +173,7 @@ def _predictions(model: BayesianModule, likelihood: Likelihood, inputs: Inputs) 
 
 
 def _sampler_temperature(trained: Trained) -> Check | None:
-    """Report what the samplers say of their own temperature."""
+    """Report the temperature that the samplers measured."""
     if trained.sampler_warnings:
         return Check("sampler temperature", False, trained.sampler_warnings[0], trained.temperature)
     if math.isnan(trained.temperature):

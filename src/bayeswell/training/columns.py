@@ -18,7 +18,7 @@ TARGETS = ("labels", "label", "targets", "target", "y")
 
 
 def is_columnar(data: Any) -> bool:
-    """Whether ``data`` is a data set of named columns (Hugging Face ``datasets``)."""
+    """Return whether ``data`` is a data set of named columns (Hugging Face ``datasets``)."""
     members = ("column_names", "features", "__getitem__", "__len__")
     return not isinstance(data, Mapping) and all(hasattr(data, member) for member in members)
 
@@ -62,7 +62,7 @@ class Columns:
                     f"there is no column `target` = {self.target!r}; {nearest(self.target, map(str, names))}"
                 )
             return self.target
-        # Networks of Hugging Face take "labels" to compute a loss of their own.
+        # Networks of Hugging Face take "labels" too, for a loss that is not used here.
         inputs = (self.keywords or frozenset()) - {"labels", "label"}
         found = [name for name in TARGETS if name in names and name not in inputs]
         if len(found) > 1:

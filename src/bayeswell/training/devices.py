@@ -19,7 +19,7 @@ PRECISIONS = ("32", "bf16-mixed")
 
 @dataclass(frozen=True)
 class Devices:
-    """Where to train.
+    """Devices and precision of a run.
 
     With several devices the examples of each batch are divided among processes of the same script, and gradients are
     averaged before the step (data parallel).

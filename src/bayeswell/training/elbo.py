@@ -45,7 +45,9 @@ class FinalELBO:
         return f"{name} {self.elbo:,.1f} ± {self.error:,.1f} nats"
 
 
-def final_elbo(model: BayesianModule, losses: Tensor, dataset_size: int, seed: int = 0) -> FinalELBO | None:
+def final_elbo(
+    model: BayesianModule, losses: Tensor, dataset_size: int, seed: int = 0, sample_weight: Tensor | None = None
+) -> FinalELBO | None:
     """Return the ELBO from the losses of ``nll_of_draws``; None for a posterior without a density.
 
     With losses l of D draws and S rows, the variance of their mean is Var_d[mean_s l] / D for the draws plus
@@ -53,6 +55,7 @@ def final_elbo(model: BayesianModule, losses: Tensor, dataset_size: int, seed: i
     """
     if not model.posterior.provides & {POINT, ENTROPY, LOG_PROB}:
         return None
+    losses = losses if sample_weight is None else losses * sample_weight.double().cpu()
     count, size = losses.shape
     kl, kl_variance = kl_to_prior(model, seed)
     over_draws = float(losses.mean(1).var()) / count if count > 1 else 0.0
@@ -65,9 +68,8 @@ def final_elbo(model: BayesianModule, losses: Tensor, dataset_size: int, seed: i
 
 
 def nll_of_draws(model: BayesianModule, likelihood: Likelihood, rows: Batch, draws: int, seed: int) -> Tensor:
-    """(D, S): the NLL of each row under each drawn network, times its weight."""
-    matrix = nll_matrix(model, rows.inputs, rows.targets, likelihood, draws, batch_size=500, seed=seed).double()
-    return matrix if rows.sample_weight is None else matrix * rows.sample_weight.double().cpu()
+    """(D, S): the NLL of each row under each drawn network, without example weights."""
+    return nll_matrix(model, rows.inputs, rows.targets, likelihood, draws, batch_size=500, seed=seed).double()
 
 
 @torch.no_grad()

@@ -18,7 +18,7 @@ from .data import Data
 from .devices import Devices, Engine, device_of
 
 NETWORKS_WITH_STATISTICS = 30
-"""Draws that are kept of a posterior whose draws need BatchNorm statistics of their own (the number of SWAG)."""
+"""Draws that are kept where each draw needs its own BatchNorm statistics (the number of SWAG)."""
 
 InputPass = Callable[[], Iterator[Inputs]]
 

@@ -44,7 +44,6 @@ class Ready:
 
     @property
     def dtype(self) -> torch.dtype | None:
-        """That of the network's real parameters."""
         return next((p.dtype for p in self.module.parameters() if p.is_floating_point()), None)
 
     @property
@@ -60,7 +59,7 @@ class Ready:
         return Columns(net, target)
 
     def continues(self, method: Method) -> bool:
-        """Whether training continues: the result of the same method was given."""
+        """Return whether training continues, because a result of the same method was given."""
         return method == self.method and bool(getattr(self.previous, "states", ()))
 
 

@@ -46,12 +46,12 @@ class Result(Predictor):
 
     @property
     def history(self) -> History:
-        """Of the first member."""
+        """History of the first member."""
         return self.histories[0]
 
     @property
     def ok(self) -> bool:
-        """Whether no check failed."""
+        """True if no check failed."""
         return all(check.ok is not False for check in self.checks)
 
     @property
@@ -69,7 +69,7 @@ class Result(Predictor):
             data = (self.preparation.inputs(data[0]), self.preparation.targets(data[1]), *data[2:])
         batch = as_batch(data, Columns(), self.model.prior.std().dtype)
         losses = nll_of_draws(self.model, self.likelihood, batch, draws, derive_seed(seed, "elbo"))
-        return final_elbo(self.model, losses, len(batch.targets), seed)
+        return final_elbo(self.model, losses, len(batch.targets), seed, batch.sample_weight)
 
     def __repr__(self) -> str:
         name = "" if self.method is None else f"method '{self.method.name}', "
@@ -90,7 +90,7 @@ def checked(result: Result, data: Data, epochs: int, members: Sequence[Member]) 
     rows = data.some(rows_to_measure(data.examples, max(1, epochs)), seed)
     try:
         losses = nll_of_draws(model, likelihood, rows, DRAWS, seed)
-        elbo = final_elbo(model, losses, data.examples, seed)
+        elbo = final_elbo(model, losses, data.examples, seed, rows.sample_weight)
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
         # A model that is trained is not lost because it cannot be checked.
         return replace(result, checks=(Check("elbo", None, f"not measured: {' '.join(str(error).split())[:200]}"),))
