@@ -11,13 +11,14 @@ import pandas
 from ...core.errors import DataError
 from ...metrics import find_score, paired_difference
 from ...metrics.statistics import SIGNIFICANCE
-from ..compare import Comparison
 from .outside import heading
 from .theme import TICK, WIDTH, Panel, open_panel, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from ..comparison import Comparison
 
 SEEDS, EXAMPLES = "runs", "test examples"
 
@@ -48,12 +49,13 @@ def plot_forest(
     problems = list(dict.fromkeys(table["problem"]))
     title = f"Δ{shown.heading} vs {short_name(table['reference'].iloc[0])}"
     better = {"lower": "lower is better", "higher": "higher is better"}.get(shown.direction, "")
-    label = " · ".join(part for part in (better, shown.unit if shown.unit != "y" else "") if part)
+    parts = (shown.unit if shown.unit != "y" else "", better, "filled: significant at 5 %")
+    label = ", ".join(part for part in parts if part)
     rows: list[tuple[str, Mapping[str, Any] | None]] = []
     for problem in problems:
         rows += [(problem, None)] if len(problems) > 1 else []
         rows += [(row["method"], row) for row in table[table["problem"] == problem].to_dict("records")]
-    panel = open_panel(ax, theme, title, label, "", (WIDTH + 0.6, 1.1 + 0.24 * max(3, len(rows))))
+    panel = open_panel(ax, theme, title, label, "", (WIDTH, 1.1 + 0.24 * max(3, len(rows))))
     panel.reference(x=0)
     for place, (_, row) in enumerate(rows):
         if row is not None:
@@ -97,7 +99,7 @@ def _over_examples(comparison: Comparison, problem: str, method: str, base: str,
         return {}
     difference = paired_difference(losses[0].flatten().tolist(), losses[1].flatten().tolist())
     low, high = difference.interval()
-    sign = find_score(score).sign
+    sign = find_score(score.partition(".")[0]).sign
     significant = sign != 0 and difference.p_value < SIGNIFICANCE
     better = bool(sign * difference.value < 0) if significant else None
     found = {"difference": difference.value, "se": difference.se, "low": low, "high": high}
@@ -138,14 +140,27 @@ def plot_cost_quality(
         color = panel.theme.color(0) if name in front else panel.theme.muted
         error = 0 if math.isnan(row[f"{score}_se"]) else row[f"{score}_se"]
         panel.axes.errorbar([row["cost"]], [row[score]], [error], fmt="o", color=color, capsize=2, markersize=5)
-        place: dict[str, Any] = {"xytext": (6, 4), "textcoords": "offset points", "fontsize": TICK}
-        panel.axes.annotate(shorten(name, 22), (row["cost"], row[score]), color=panel.theme.ink, **place)
     line = table.loc[front]
     look: dict[str, Any] = {"color": panel.theme.color(0), "linewidth": 1, "alpha": 0.6}
     panel.axes.step(line["cost"].tolist(), line[score].tolist(), where="post", **look)
     panel.log_scale(x=True)
-    panel.axes.margins(x=0.18)
+    panel.axes.margins(x=0.22)
+    _name_points(panel, {str(name): (row["cost"], row[score]) for name, row in table.iterrows()})
     return panel.finished()
+
+
+def _name_points(panel: Panel, points: Mapping[str, tuple[float, float]]) -> None:
+    """Write a name at the right of each point; names that would overlap are moved upwards."""
+    low, high = panel.axes.get_ylim()
+    scale = 72 * 0.65 * panel.figure.get_figheight() / ((high - low) or 1.0)
+    tops: dict[str, tuple[float, float]] = {}
+    for name, (cost, value) in sorted(points.items(), key=lambda item: item[1][1]):
+        near = [top for other, top in tops.values() if max(cost / other, other / cost) < 1.6]
+        height = max([scale * (value - low), *(top + 1.3 * TICK for top in near)])
+        tops[name] = (cost, height)
+        place: dict[str, Any] = {"textcoords": "offset points", "fontsize": TICK, "va": "center"}
+        shift = (7, height - scale * (value - low))
+        panel.axes.annotate(shorten(name, 22), (cost, value), xytext=shift, color=panel.theme.ink, **place)
 
 
 def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[str]:

@@ -30,6 +30,7 @@ def plot_ood(
     outside: Mapping[str, ClassPrediction] | ClassPrediction | None = None,
     *,
     score: str = "entropy",
+    title: str = "Out-of-distribution inputs",
     ax: Axes | None = None,
     theme: str = "light",
 ) -> Figure:
@@ -39,6 +40,7 @@ def plot_ood(
         inside: prediction on test inputs, or a run, which has both.
         outside: prediction on OOD inputs, or several by name.
         score: "entropy", "epistemic" or "confidence" (drawn as 1 - confidence).
+        title: of the plot.
         ax: axes to draw in; None: a new figure.
         theme: "light" or "dark".
     """
@@ -50,7 +52,7 @@ def plot_ood(
         found = {name: uncertainty(source, score) for name, source in named.items() if source is not None}
     if not found:
         raise DataError("plot_ood needs predictions on OOD inputs, got none")
-    panel = open_panel(ax, theme, "Out-of-distribution inputs", UNITS[score], "density")
+    panel = open_panel(ax, theme, title, UNITS[score], "density")
     here = uncertainty(inside, score)
     top = max(float(values.max()) for values in (here, *found.values()))
     edges = np.linspace(0, top or 1.0, BINS + 1).tolist()
@@ -102,7 +104,9 @@ def plot_epistemic_map(
     panel = open_panel(ax, theme, "Epistemic uncertainty", "first input", "second input", (4.8, 3.9))
     panel.axes.grid(visible=False)
     heat = values.reshape(resolution, resolution, -1)[..., 0].T.tolist()
-    drawn = panel.axes.pcolormesh(axes[0].tolist(), axes[1].tolist(), heat, cmap=HEAT, shading="nearest", rasterized=True)
+    drawn = panel.axes.pcolormesh(
+        axes[0].tolist(), axes[1].tolist(), heat, cmap=HEAT, shading="nearest", rasterized=True
+    )
     labels = None if targets is None or real else torch.as_tensor(targets).cpu().long().reshape(-1)
     for index in range(1 if labels is None else int(labels.max()) + 1):
         own = points if labels is None else points[labels == index]

@@ -24,6 +24,7 @@ WIDTH, HEIGHT = 4.8, 3.2
 TITLE, LABEL, TICK = 11.0, 10.0, 9.0
 LONGEST = 34
 HEAT = "cividis"
+SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 
 _STYLES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)))
 # XML cannot hold these characters.
@@ -69,15 +70,16 @@ THEMES = {
         palette=("#56b4e9", "#ff8c42", "#2ec4a0", "#e08fc0", "#f0f0f0", "#e69f00", "#f0e442"),
     ),
 }
-_NAMES = ("--background", "--ink", "--muted", "--grid", *(f"--line-{index}" for index in range(7)))
+_NAMES = ("--paper", "--ink", "--muted", "--grid", *(f"--line-{index}" for index in range(7)))
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Axes in a theme."""
+    """Axes in a theme; ``owns_figure`` if the figure was made for them."""
 
     axes: Axes
     theme: Theme
+    owns_figure: bool = False
 
     @property
     def figure(self) -> Figure:
@@ -112,10 +114,12 @@ class Panel:
         look: dict[str, Any] = {"fontsize": TICK, "labelcolor": self.theme.ink, "facecolor": self.theme.background}
         look |= {"edgecolor": "none", "framealpha": 0.8, "handlelength": 2.2}
         handles = [handle for handle, _ in entries]
-        if len(entries) <= 3 or len(self.figure.axes) > 1:
+        if len(entries) <= 3 or not self.owns_figure:
             self.axes.legend(handles, labels, loc="best", **look)
             return
-        columns = max(1, min(4, len(labels), int(72 * WIDTH // (5.4 * max(map(len, labels)) + 36))))
+        columns = max(
+            1, min(4, len(labels), int(72 * self.figure.get_figwidth() // (5.4 * max(map(len, labels)) + 36)))
+        )
         self.figure.legend(handles, labels, loc="outside lower center", ncols=columns, columnspacing=1.2, **look)
 
     def finished(self) -> Figure:
@@ -133,7 +137,7 @@ def open_panel(
 ) -> Panel:
     """Return the given axes, or those of a new figure, in the colors of a theme."""
     axes = new_figure(size).add_subplot() if ax is None else ax
-    return dress(axes, theme, title, x, y)
+    return dress(axes, theme, title, x, y, owns_figure=ax is None)
 
 
 def open_row(ax: Sequence[Axes] | Axes | None, theme: str, titles: Sequence[str], x: str, y: str) -> list[Panel]:
@@ -145,7 +149,7 @@ def open_row(ax: Sequence[Axes] | Axes | None, theme: str, titles: Sequence[str]
     else:
         found = list(ax) if isinstance(ax, Sequence) else [ax]
     return [
-        dress(axes, theme, title, x, "" if index else y)
+        dress(axes, theme, title, x, "" if index else y, owns_figure=ax is None)
         for index, (axes, title) in enumerate(zip(found, titles, strict=True))
     ]
 
@@ -158,10 +162,10 @@ def new_figure(size: tuple[float, float]) -> Figure:
     return Figure(figsize=size, layout="constrained")
 
 
-def dress(axes: Axes, theme: str, title: str, x: str, y: str) -> Panel:
+def dress(axes: Axes, theme: str, title: str, x: str, y: str, *, owns_figure: bool) -> Panel:
     """Give axes and their figure the colors of a theme, a title and labels."""
     chosen = THEMES[check_choice("plot", "theme", theme, THEMES)]
-    panel = Panel(axes, chosen)
+    panel = Panel(axes, chosen, owns_figure)
     panel.figure.patch.set_facecolor(chosen.background)
     axes.set_facecolor(chosen.background)
     for side, spine in axes.spines.items():
@@ -198,10 +202,14 @@ def to_svg(figure: Figure, key: str, label: str) -> str:
         figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None, "Title": label})
     svg = stream.getvalue()
     svg = svg[svg.index("<svg") :]
+    for pattern in (r"<metadata>.*?</metadata>", r"<style.*?</style>", r'(?<=<g) id="[^"]*"', r"\n *"):
+        svg = re.sub(pattern, "\n" if pattern.startswith("\\n") else "", svg, flags=re.DOTALL)
     for name, color in zip(_NAMES, _colors(THEMES["light"]), strict=True):
         svg = svg.replace(color, f"var({name})")
-    svg = re.sub(r'<svg([^>]*?) width="[^"]*"', r"<svg\1", re.sub(r' height="[^"]*pt"', "", svg, count=1), count=1)
-    return svg.replace("<svg", '<svg role="img"', 1)
+    box = re.search(r'viewBox="[^"]*"', svg)
+    assert box is not None
+    head = f'<svg role="img" stroke-linejoin="round" xmlns:xlink="{XLINK}" xmlns="{SVG}" {box.group()}'
+    return f"{head}{svg[svg.index('>') :]}"
 
 
 def _colors(theme: Theme) -> tuple[str, ...]:

@@ -58,7 +58,9 @@ def epochs_of(run: Result | RunRecord) -> list[Epochs]:
     return [[epoch for epoch in run.history if epoch.get("member", 0) == member] for member in members]
 
 
-def plot_posterior(model: Any, *, ax: Axes | None = None, theme: str = "light") -> Figure:
+def plot_posterior(
+    model: Any, *, title: str = "Posterior of the weights", ax: Axes | None = None, theme: str = "light"
+) -> Figure:
     """Plot how wide the posterior of each parameter is: std / prior std and |mean| / std, means over its weights.
 
     A std ratio of 1 is the prior: the data say nothing about these weights. A high |mean| / std marks weights that
@@ -66,13 +68,14 @@ def plot_posterior(model: Any, *, ax: Axes | None = None, theme: str = "light") 
 
     Args:
         model: a ``BayesianModule``, ``Result`` or ``RunRecord``.
+        title: of the plot.
         ax: axes to draw in; None: a new figure.
         theme: "light" or "dark".
     """
     rows = list(_ratios(model))
     if not rows:
         raise DataError("plot_posterior: the posterior has no stds")
-    panel = open_panel(ax, theme, "Posterior of the weights", "ratio", "", (WIDTH + 0.6, 1.3 + 0.26 * len(rows)))
+    panel = open_panel(ax, theme, title, "ratio", "", (WIDTH, 1.3 + 0.26 * len(rows)))
     panel.reference(x=1)
     entries = []
     for index, label in enumerate(("std / prior std", "|mean| / std")):
