@@ -36,8 +36,18 @@ def terminal_width() -> int:
     return shutil.get_terminal_size((WIDTH, 24)).columns
 
 
-def table_text(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int = WIDTH, *, title: str = "") -> str:
-    """Return a table of at most ``width`` columns; the last columns are dropped if need be, and named below it."""
+def table_text(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], width: int = WIDTH, *, title: str = "", left: int = 1
+) -> str:
+    """Return a table of at most ``width`` columns; the last columns are dropped if need be, and named below it.
+
+    Args:
+        headings: of the columns, most important first.
+        rows: of cells.
+        width: of the terminal.
+        title: a line above.
+        left: number of first columns that are aligned to the left.
+    """
     cells = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(cell) for cell in column) for column in zip(headings, *cells, strict=True)]
     shown = len(headings)
@@ -45,7 +55,7 @@ def table_text(headings: Sequence[str], rows: Sequence[Sequence[str]], width: in
         shown -= 1
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold", show_edge=False)
     for place, heading in enumerate(headings[:shown]):
-        table.add_column(heading, justify="left" if place == 0 else "right", no_wrap=True)
+        table.add_column(heading, justify="left" if place < left else "right", no_wrap=True)
     for row in cells:
         table.add_row(*row[:shown])
     lines = [printable(title)] if title else []
