@@ -10,8 +10,10 @@ from bayeswell.core.errors import MissingExtra
 from bayeswell.integrations.botorch import DrawnFunctions, botorch_model
 from bayeswell.training import Result, fit
 
+pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.core.errors.BayeswellWarning")
 
-@pytest.fixture(scope="module")
+
+@pytest.fixture
 def result() -> Result:
     x = torch.linspace(-1, 1, 40)[:, None] * torch.tensor([[3.0, 200.0]])
     net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))

@@ -74,7 +74,7 @@ def test_batchnorm_statistics_are_estimated_for_the_average() -> None:
     assert torch.equal(model.net.get_buffer("1.running_mean"), last)
     assert not torch.equal(model.net.get_parameter("1.weight"), found.net.get_parameter("1.weight"))
     # The layer before is linear, so its mean over the data is that at the mean weights, up to the noise of draws.
-    expected = found.layout.unflatten(found.posterior.mean)
+    expected = found.layout.unflatten(found.posterior.mean.detach())
     mean = x.mean(0) @ expected["0.weight"].T + expected["0.bias"]
     assert float((found.net.get_buffer("1.running_mean") - mean).abs().max()) < 0.3
 

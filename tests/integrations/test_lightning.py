@@ -22,6 +22,7 @@ from bayeswell.prediction import predict
 EXAMPLES, BATCH, EPOCHS = 20, 8, 4
 
 pytestmark = [
+    pytest.mark.slow,  # the import of Lightning
     pytest.mark.filterwarnings(r"ignore:`isinstance\(treespec, LeafSpec\)` is deprecated"),  # Lightning, of torch's
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
 ]
