@@ -66,10 +66,6 @@ class Code:
             raise SettingError(f"{self}: {self.path} has no '{self.name}'; {nearest(self.name, offered)}")
         return getattr(module, self.name)
 
-    def make(self, settings: Mapping[str, Any], offered: Mapping[str, Any]) -> Any:
-        """Return the object, or the result of calling it with the settings and the offered arguments that it names."""
-        return call_with(str(self), self.load(), settings, offered)
-
     def _module(self) -> Any:
         path = Path(self.path).expanduser().resolve()
         name = f"bayeswell_code_{hashlib.sha256(str(path).encode() + self._read()).hexdigest()[:16]}"
@@ -156,6 +152,9 @@ def call_with(owner: str, found: Any, settings: Mapping[str, Any], offered: Mapp
 def run_code(setting: str, choice: Any, offered: Mapping[str, Any] | None = None) -> Any:
     """Return what code of the user makes; any other choice is returned as it is.
 
+    Networks and data are made by calling a function or class. A likelihood may itself be a function of outputs, so only
+    a class of likelihoods is called.
+
     Args:
         setting: that holds the choice, for messages.
         choice: ``Code``, or ``{"name": Code, setting: value}``.
@@ -167,7 +166,11 @@ def run_code(setting: str, choice: Any, offered: Mapping[str, Any] | None = None
         raise code.refuse(setting)
     if not isinstance(code, Code):
         return choice
-    return code.make({key: value for key, value in choice.items() if key != "name"} if named else {}, offered or {})
+    found = code.load()
+    if setting == "likelihood" and not inspect.isclass(found):
+        return found
+    settings = {key: value for key, value in choice.items() if key != "name"} if named else {}
+    return call_with(str(code), found, settings, offered or {})
 
 
 Choice = str | Record | Code
@@ -315,19 +318,6 @@ class RunSettings:
     def data_choice(self) -> Any:
         """``data`` with ``data_settings``, for ``load_data``."""
         return _with_settings(self.data, self.data_settings)
-
-    @property
-    def model_choice(self) -> Any:
-        """``model`` with ``model_settings``, for ``build_model``; "auto" is the default network of the data."""
-        return _with_settings(self.model or "auto", self.model_settings)
-
-    @property
-    def likelihood_choice(self) -> Any:
-        """``likelihood`` for ``DataSet.scaled_likelihood``; code is loaded, and a class is called."""
-        if isinstance(self.likelihood, CodeRecord):
-            raise self.likelihood.refuse("likelihood")
-        found = self.likelihood.load() if isinstance(self.likelihood, Code) else self.likelihood
-        return found() if inspect.isclass(found) else found
 
     @property
     def method_part(self) -> Method:

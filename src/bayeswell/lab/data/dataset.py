@@ -15,7 +15,7 @@ from ...core.protocols import Likelihood
 from ...core.random import derive_seed, make_generator
 from ...likelihoods import LIKELIHOODS
 from ...prediction import Evaluation, Predictor, evaluate
-from ...tables import CLASSES, REAL, Preparation
+from ...tables import CLASSES, REAL, Preparation, Scaling
 
 Pair = tuple[Tensor, Tensor]
 """Inputs and targets of the same examples."""
@@ -165,8 +165,13 @@ class DataSet:
         return _PreparedTensors(**fields)
 
     def attach(self, model: Model) -> Model:
-        """Return a trained model that takes raw inputs: frames, or arrays before scaling."""
-        return dataclasses.replace(model, preparation=self.preparation)
+        """Return a trained model that takes raw inputs, frames or arrays, and a single real target as (n,)."""
+        known, found = self.preparation, model.calibration
+        scaling = known.target_scaling
+        if scaling is not None and self.outputs == 1:
+            known = dataclasses.replace(known, target_scaling=Scaling(scaling.mean.squeeze(), scaling.std.squeeze()))
+        found = None if found is None else found.shifted(known.nll_shift)
+        return dataclasses.replace(model, preparation=known, calibration=found)
 
     def evaluate(self, model: Predictor, part: str = "test", **settings: Any) -> Evaluation:
         """Return every score on "test", "validation" or "train" in the user's units; settings as in ``evaluate``."""

@@ -39,7 +39,7 @@ def data_folders(folder: str | None = None) -> list[Path]:
     named = [folder] if folder else []
     named += [entry for entry in os.environ.get("BAYESWELL_DATA", "").split(os.pathsep) if entry]
     cache = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or "~/.cache"
-    return [Path(entry).expanduser() for entry in (*named, Path(cache) / "bayeswell")]
+    return [Path(entry).expanduser() for entry in (*named, f"{cache}/bayeswell")]
 
 
 def find_file(path: str, folder: str | None = None) -> Path | None:
