@@ -162,7 +162,7 @@ class BayesianEstimator(BaseEstimator):  # type: ignore[misc]
         settings = {"progress": False, **(self.settings or {})}
         method = find_method(self.method) if isinstance(self.method, str) else self.method
         if one_network and (method.budget is not None or method.members > 1):
-            settings.setdefault("members", 1)  # members do not continue
+            settings["members"] = 1  # members do not continue
         if self.early_stopping and method.name == "auto":
             settings.setdefault("averaging", None)  # the best epoch, or an average of the last ones
         return settings
