@@ -14,6 +14,7 @@ from ...core.errors import Unsupported
 from ...core.protocols import ENTROPY, FACTORIZED, POINT, Prior
 from ...core.random import make_generator, standard_normal
 from ...nn import BayesianModule
+from ...posteriors import Empirical, Mixture
 from ...priors.gaussian import GaussianPrior
 from ...priors.independent import IndependentPrior, JoinedPrior
 from ...training.elbo import kl_to_prior
@@ -94,10 +95,9 @@ def layer_summary(model: BayesianModule, *, seed: int = 0) -> LayerSummary:
 def _mean_of(model: BayesianModule) -> Tensor:
     """Return the mean, also of a set of networks or a mixture, which have no mean network."""
     posterior = model.posterior
-    networks = getattr(posterior, "weights", None)
-    if networks is not None:
-        return networks.mean(0).double()
-    if hasattr(posterior, "each"):
+    if isinstance(posterior, Empirical):
+        return posterior.weights.double().mean(0)
+    if isinstance(posterior, Mixture):
         return torch.stack([component.mean for component in posterior.each()]).mean(0).double()
     return posterior.mean.double()
 

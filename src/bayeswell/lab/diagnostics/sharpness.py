@@ -111,8 +111,8 @@ def sharpness(
         scale = weights.abs() if adaptive else torch.ones_like(weights)
         found.append(_climb(loss, weights, network, scale, rho, steps, generator))
     values = torch.tensor(found, dtype=torch.float64)
-    means = [estimate_mean(values[:, column]) for column in range(3)]
-    return SharpnessReport(rho, adaptive, *means, values)
+    loss_mean, one_step, ascent = (estimate_mean(values[:, column]) for column in range(3))
+    return SharpnessReport(rho, adaptive, loss_mean, one_step, ascent, values)
 
 
 def _climb(
@@ -149,4 +149,5 @@ def _unit(direction: Tensor, scale: Tensor, generator: torch.Generator) -> Tenso
     """Return the direction with length 1; at a stationary point a random one, which shows its curvature."""
     if not float(direction.norm()) > 0:
         direction = standard_normal(direction.shape, like=direction, generator=generator) * (scale > 0)
-    return direction / direction.norm().clamp_min(torch.finfo(direction.dtype).tiny)
+    length: Tensor = direction.norm().clamp_min(torch.finfo(direction.dtype).tiny)
+    return direction / length

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 LEAST_COVERAGE = 0.05
 """Below this share of answers a mean loss is that of a handful of examples."""
 POINTS = 200
+LEAST_IN_BIN = 5
 SCORES = ("entropy", "epistemic", "confidence")
 
 
@@ -28,12 +29,13 @@ def plot_reliability(
 ) -> Figure:
     """Plot accuracy against confidence in bins of equal width, with standard errors.
 
-    A calibrated prediction lies on the diagonal, an overconfident one below it. The legend has the ECE of these bins.
+    A calibrated prediction lies on the diagonal, an overconfident one below it. The legend has the ECE of all bins;
+    those with fewer than 5 examples are not drawn.
 
     Args:
         predictions: a ``ClassPrediction`` or ``RunRecord``, or several by label.
         targets: labels of the examples; a ``RunRecord`` has its own.
-        bins: bins from 0 to 1; empty ones are left out.
+        bins: bins from 0 to 1.
         ax: axes to draw in; None: a new figure.
         theme: "light" or "dark".
     """
@@ -43,15 +45,21 @@ def plot_reliability(
     for index, (label, source) in enumerate(by_label(predictions).items()):
         probabilities, labels = class_arrays(source, targets)
         found = calibration_bins(probabilities, labels, bins=bins)
-        # One more example of each outcome keeps the error of a bin without mistakes above 0.
-        share = (found.accuracy * found.count + 1) / (found.count + 2)
-        error = (share * (1 - share) / (found.count + 2)).sqrt()
+        drawn_bins = found.count >= LEAST_IN_BIN
+        error = share_se(found.accuracy, found.count)
+        places, heights, errors = (values[drawn_bins].tolist() for values in (found.confidence, found.accuracy, error))
         look = panel.theme.line(index) | {"marker": "o", "markersize": 4, "capsize": 2, "elinewidth": 1}
-        drawn = panel.axes.errorbar(found.confidence.tolist(), found.accuracy.tolist(), error.tolist(), **look)
+        drawn = panel.axes.errorbar(places, heights, errors, **look)
         entries.append((drawn, f"{label} ECE {ece(probabilities, labels, bins=bins).value:.3f}".strip()))
     panel.axes.set(xlim=(0, 1.02), ylim=(0, 1.04))
     panel.legend(entries)
     return panel.finished()
+
+
+def share_se(share: Tensor, count: Tensor) -> Tensor:
+    """Return sqrt(p (1 - p) / n) with p = (successes + 1) / (n + 2), which is above 0 without a success too."""
+    shifted = (share * count + 1) / (count + 2)
+    return (shifted * (1 - shifted) / count).sqrt()
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,15 +81,13 @@ class RiskCurve:
 def risk_curve(losses: Tensor, scores: Tensor) -> RiskCurve:
     """Return the curve of (S,) losses, answered in the order of growing scores.
 
-    The standard error of the k surest is sqrt(R (1 - R) / k) with R = (errors + 1) / (k + 2), for losses in [0, 1].
+    Losses are 0 or 1; the standard error of the k surest is that of a share of k examples.
     """
     full, best = risk_coverage(losses, scores), risk_coverage(losses, losses)
     count = len(full.coverage)
     first = max(1, min(count, round(LEAST_COVERAGE * count)))
     places = torch.linspace(first - 1, count - 1, min(POINTS, count - first + 1)).round().long().unique()
-    answered = places.double() + 1
-    share = (full.risk[places] * answered + 1) / (answered + 2)
-    error = (share * (1 - share) / answered).sqrt()
+    error = share_se(full.risk[places], places.double() + 1)
     return RiskCurve(full.coverage[places], full.risk[places], error, best.risk[places], float(losses.double().mean()))
 
 
@@ -108,11 +114,12 @@ def plot_risk_coverage(
     panel = open_panel(ax, theme, f"Risk and coverage by {score}", "share of examples answered", "error rate")
     entries: list[tuple[Any, str]] = []
     baselines: list[tuple[Any, str]] = []
+    top = 0.0
     for index, (label, source) in enumerate(by_label(predictions).items()):
         probabilities, labels = class_arrays(source, targets)
         losses = (probabilities.argmax(-1) != labels).double()
         curve = risk_curve(losses, uncertainty(source, score))
-        places = curve.coverage.tolist()
+        places, top = curve.coverage.tolist(), max(top, curve.random, float(curve.risk.max()))
         low, high = (curve.risk - curve.se).clamp_min(0).tolist(), (curve.risk + curve.se).tolist()
         look = panel.theme.line(index)
         panel.axes.fill_between(places, low, high, color=look["color"], alpha=0.18, linewidth=0)
@@ -123,6 +130,6 @@ def plot_risk_coverage(
             random = panel.axes.plot(places, [curve.random] * len(places), linestyle=(0, (5, 2)), **thin)[0]
             of = f" ({label})" if len(by_label(predictions)) > 1 and label else ""
             baselines = [(oracle, f"oracle{of}"), (random, f"random{of}")]
-    panel.axes.set(xlim=(0, 1.01), ylim=(0, None))
+    panel.axes.set(xlim=(0, 1.01), ylim=(0, 1.35 * top or 1.0))
     panel.legend([*entries, *baselines])
     return panel.finished()

@@ -115,7 +115,7 @@ def plot_epistemic_map(
     bar = panel.figure.colorbar(drawn, ax=panel.axes, pad=0.02)
     bar.set_label("epistemic std" if real else "nats", fontsize=LABEL, color=panel.theme.ink)
     bar.ax.tick_params(color=panel.theme.muted, labelcolor=panel.theme.ink, labelsize=TICK)
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
     return panel.finished()
 
 

@@ -47,6 +47,7 @@ def plot_regression_band(
     sources = by_label(predictions)
     titles = [label or "Prediction" for label in sources]
     panels = open_row(ax, theme, titles, "x", "y")
+    entries: list[tuple[Any, str]] = []
     for panel, source in zip(panels, sources.values(), strict=True):
         entries = _band(panel, source, x, truth)
         points = _training(source) if train is None else (as_column(train[0], "train"), as_column(train[1], "train"))

@@ -103,10 +103,10 @@ def _of_problem(firsts: dict[str, RunRecord]) -> Iterator[tuple[str, str, Draw]]
         usable = {key: record for key, record in firsts.items() if all(name in record.per_example for name in names)}
         if usable:
             yield "Calibration", label, _later(plot, usable)
-    lines = {key: record for key, record in firsts.items() if _is_line(record)}
-    if lines:
-        few = dict(list(lines.items())[:2])
-        yield "Calibration", "Prediction and its uncertainty", _later(plot_regression_band, few)
+    for label, record in firsts.items():
+        if _is_line(record):
+            draw = _later(plot_regression_band, {label: record})
+            yield "Calibration", f"Prediction and its uncertainty, {label}", draw
     for label, record in firsts.items():
         if any(name.startswith("ood.") and name.endswith(".entropy") for name in record.per_example):
             draw = _later(plot_ood, record, title=f"OOD inputs, {label}")

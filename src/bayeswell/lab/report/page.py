@@ -87,7 +87,7 @@ def render_report(comparison: Comparison, title: str | None = None) -> str:
     return environment.get_template("page.html").render(
         title=title or _title(comparison),
         version=__version__,
-        style=Markup(style),  # noqa: S704
+        style=Markup(style),
         svg=Markup,
         summary=summary,
         forest=None if summary.reference is None else forest(comparison),

@@ -132,6 +132,8 @@ def _verdict(comparison: Comparison, best: Standing, reference: str) -> str:
         found = "No method is significantly better" if many else f"{best.method} is not significantly better"
         cheapest = min(comparison.methods, key=lambda method: _mean_cost(comparison, method, "relative"))
         return f"{found} in NLL than {base}: the cheapest method, {short_name(cheapest)}, is enough here."
+    if best.wins == 0 and len(comparison.methods) == 2:
+        return f"{best.method} is significantly worse in NLL than {base}; keep {base}."
     if best.wins == 0:
         return f"No method is better in NLL than {base}; keep {base}."
     worse = f" and worse on {best.losses}" if best.losses else ""
@@ -175,7 +177,7 @@ def _trust(comparison: Comparison) -> Tile:
     failed = total - len(finished)
     warned = sum(not record.ok for _, record in finished)
     seeds = len({(run.seed, run.fold) for run in comparison.runs})
-    repeats = "one run of each method" if seeds == 1 else f"{seeds} runs of each method"
+    repeats = "one run" if total == 1 else "one run of each method" if seeds == 1 else f"{seeds} runs of each method"
     if failed:
         return Tile("Trust", f"{failed} of {total} failed", f"runs without a result; {repeats}", BAD)
     if warned:
