@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.errors import DataError, FileError
+from ..core.errors import DataError, DataWarning, FileError
 from .data import image_files, read_image, read_npz, read_table
 from .data.load import real_pixels
 from .data.own import IMAGE_ENDINGS, read_inputs
 
 TABLES = (".csv", ".tsv", ".parquet")
+FAR = 5.0
+"""Mean distance from the training inputs, in their standard deviations, above which units differ."""
 
 
 def read_file(path: str | os.PathLike[str], shape: Sequence[int] | None, *, by_name: bool) -> Any:
@@ -50,12 +53,31 @@ def _numbers(place: Path) -> Tensor:
     import pandas
 
     table = read_table(str(place))
-    if place.suffix.lower() != ".parquet" and all(_is_number(name) for name in table.columns):
-        table = pandas.read_csv(place, sep="\t" if place.suffix.lower() == ".tsv" else ",", header=None)
+    separator = "\t" if place.suffix.lower() == ".tsv" else ","
+    if place.suffix.lower() != ".parquet" and all(map(_is_number, _first_line(place).split(separator))):
+        table = pandas.read_csv(place, sep=separator, header=None)
     try:
         return torch.from_numpy(table.to_numpy(dtype="float64", copy=True))
     except (TypeError, ValueError) as error:
         raise DataError(f"{place}: the run was trained on numbers, but {error}") from error
+
+
+def _first_line(place: Path) -> str:
+    with place.open(encoding="utf-8-sig") as file:
+        return file.readline()
+
+
+def check_units(path: str | os.PathLike[str], scaled: Any) -> None:
+    """Warn if scaled inputs lie far from the training inputs."""
+    if isinstance(scaled, Tensor) and scaled.is_floating_point() and scaled.numel():
+        distance = float(scaled.abs().mean())
+        if distance > FAR:
+            warnings.warn(
+                f"{path}: the inputs lie {distance:.0f} standard deviations from the training inputs on average; are "
+                "they in the same units (pixels from 0 to 1)?",
+                DataWarning,
+                stacklevel=3,
+            )
 
 
 def _shaped(values: Any, shape: Sequence[int] | None, path: Any) -> Any:

@@ -38,8 +38,8 @@ def rows_of(kind: str) -> Rows:
         return [{"name": s.key, "heading": s.heading, "better": s.direction, "unit": s.unit} for s in SCORES.values()]
     if kind in _PLURALS or kind in REGISTRIES:
         registry = REGISTRIES[_PLURALS.get(kind, kind)]
-        return [{"name": name, "settings": _settings(registry[name]), "summary": _summary(registry[name])}
-                for name in registry]  # fmt: skip
+        parts = [registry[name] for name in registry]
+        return [{"name": part.name, "settings": _settings(part), "summary": _summary(part)} for part in parts]
     if Path(kind).is_dir():
         return _runs(Path(kind))
     raise SettingError(f"list: {kind!r} is neither a folder nor a kind; {nearest(kind, kinds())}")
@@ -64,7 +64,8 @@ def _entry(row: Mapping[str, str], width: int) -> str:
 
 def _names(kind: str) -> list[str]:
     known: dict[str, Any] = {"methods": METHODS, "scores": SCORES, "data": DATASETS, "models": MODELS}
-    return list(known.get(kind, REGISTRIES.get(kind, ())))
+    names = known.get(kind, REGISTRIES.get(kind, ()))
+    return [getattr(names[name], "name", name) for name in names]
 
 
 def _settings(part: Any) -> str:
@@ -86,11 +87,12 @@ def _shortened(text: str, width: int) -> str:
 
 
 def _runs(folder: Path) -> Rows:
-    return [_run(path.parent, folder) for path in sorted(folder.rglob(SETTINGS))]
+    places = [path.parent for path in sorted(folder.rglob(SETTINGS))]
+    return [_run(place, folder) for place in places if "checkpoints" not in place.relative_to(folder).parts]
 
 
 def _run(place: Path, folder: Path) -> dict[str, str]:
-    row = {"run": str(place.relative_to(folder)), "problem": "", "method": "", "NLL": "", "cost": "", "state": ""}
+    row = {"run": str(place.relative_to(folder)), "NLL": "", "cost": "", "state": "", "method": "", "problem": ""}
     try:
         settings = read_json(place / SETTINGS)["settings"]
         row |= {"problem": str(settings.get("data", "digits")), "method": str(settings.get("method", "auto"))}

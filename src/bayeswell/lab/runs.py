@@ -18,14 +18,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..core.errors import FileError, SettingError
+from ..core.errors import BayeswellError, FileError, SettingError
 from ..io import folder_exists, folder_lock, load_folder
 from ..prediction import ClassPrediction, Evaluation, Predictor, RealPrediction, load, predict
 from ..training import Callback, Devices, KeepBest, RunFolder, fit
 from ..training.fingerprint import differences, fingerprint
 from .data import Augmentation, DataSet, load_data
 from .files import read_json, write_json
-from .inputs import read_file
+from .inputs import check_units, read_file
 from .measure import BATCH, DRAWS, RESULT, SETTINGS, RunRecord, measure, ood_scores
 from .models import MODELS, build_model, default_model
 from .settings import Code, CodeRecord, RunSettings, call_with, run_code
@@ -73,6 +73,7 @@ def train(
     if settings.folder is None:
         return _train(settings, load_problem(settings, data, net, name), None, False, progress, callbacks, label)
     folder = Path(settings.folder)
+    _ = settings.method_part  # Checked before the folder is made.
     with folder_lock(folder):
         problem = load_problem(settings, data, net, name)
         if settings.threads is None:
@@ -85,7 +86,12 @@ def train(
         if (folder / RESULT).exists():
             return RunRecord.load(folder)
         write_json(folder / SETTINGS, document)
-        return _train(settings, problem, folder, resume, progress, callbacks, label)
+        try:
+            return _train(settings, problem, folder, resume, progress, callbacks, label)
+        except BayeswellError:
+            if not folder_exists(RunFolder(folder).checkpoint(0)):
+                (folder / SETTINGS).unlink()  # Nothing was trained: the corrected command finds the folder free.
+            raise
 
 
 def _train(
@@ -264,6 +270,8 @@ def predict_file(
     shape = read_json(known)["network"]["input_shape"] if known.exists() else None
     by_name = model.preparation is not None and model.preparation.columns is not None
     found = read_file(inputs, shape, by_name=by_name)
+    if model.preparation is not None and model.preparation.input_scaling is not None:
+        check_units(inputs, model.preparation.inputs(found))
     return model.predict(found, draws=draws, batch_size=BATCH, seed=seed, prediction=prediction)
 
 

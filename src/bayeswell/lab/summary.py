@@ -27,7 +27,7 @@ def run_summary(record: RunRecord, folder: str | os.PathLike[str]) -> str:
     checks = "passed" if record.ok else f"{sum(check['ok'] is False for check in record.checks)} failed"
     return "\n".join(
         [
-            f"test    {gains}" + (f" (constant prediction: {constant})" if constant else ""),
+            f"test    {gains}" + (f" (constant: {constant})" if constant else ""),
             f"cost    {cost['relative']:.3g}x ordinary training, {cost['seconds']:.1f} s on {threads} "
             f"thread{'' if threads == 1 else 's'}; checks: {checks}",
             f"folder  {folder}",
