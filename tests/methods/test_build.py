@@ -3,13 +3,12 @@ from __future__ import annotations
 import copy
 import json
 import math
-import warnings
 
 import pytest
 import torch
 from torch import nn
 
-from bayeswell.core.errors import BayeswellWarning, CompositionError, SettingError
+from bayeswell.core.errors import CompositionError, SettingError
 from bayeswell.core.protocols import BatchContext
 from bayeswell.core.random import make_generator
 from bayeswell.io import pack_state, unpack_state
@@ -50,9 +49,7 @@ def train(state, steps, targets=LABELS):
     state.model.train()
     for _ in range(steps):
         rows = slice(state.progress.batch * 8, state.progress.batch * 8 + 8)
-        if state.auto_temperature is not None and state.epoch == 0:
-            state.auto_temperature.observe(targets[rows])
-        state.before_step()
+        state.before_step(targets[rows])
         batch = BatchContext(
             INPUTS[rows], targets[rows], state.likelihood, progress=state.progress, generator=state.generator
         )
@@ -132,7 +129,7 @@ def test_prior_weight_is_the_pull_on_the_means_at_every_temperature(name, temper
     state = built(name)
     state.elbo.temperature = temperature
     posterior, prior = state.model.posterior, state.model.prior
-    _, kl = posterior.rsample_and_kl(None, state.scaled_prior())
+    _, kl = posterior.rsample_and_kl(None, state.elbo.prior_for(state.model))
     (gradient,) = torch.autograd.grad(temperature * kl, posterior.mean)
     expected = state.elbo.prior_weight * posterior.mean.detach() / prior.std().square()
     torch.testing.assert_close(gradient, expected, rtol=2e-5, atol=1e-6)
@@ -298,10 +295,3 @@ def test_likelihood_without_curvature_is_named():
 def test_unused_std_settings_are_refused():
     with pytest.raises(SettingError, match="`std_lr` has no use"):
         built("map", std_lr=0.1)
-
-
-def test_slow_stds_are_announced():
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", BayeswellWarning)
-        built("bbb", lr=1e-6)
-    assert any("stds" in str(warning.message) for warning in caught)

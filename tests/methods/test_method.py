@@ -10,8 +10,15 @@ import pytest
 import torch
 
 from bayeswell.core.errors import SettingError
-from bayeswell.methods import METHODS, Method, find_method, method_from_settings, method_names, method_settings
-from bayeswell.methods.table import register_method
+from bayeswell.methods import (
+    METHODS,
+    Method,
+    find_method,
+    method_from_settings,
+    method_names,
+    method_settings,
+    register_method,
+)
 from bayeswell.optim import Plateau
 from bayeswell.posteriors import KTied, MeanField
 

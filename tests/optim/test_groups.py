@@ -153,10 +153,14 @@ def rates_of(**settings: object) -> LearningRates:
     return LearningRates(optimizer, **{"schedule": Constant(), **settings})  # type: ignore[arg-type]
 
 
+def current(rates: LearningRates) -> dict[str, float]:
+    return {group["name"]: group["lr"] for group in rates.optimizer.param_groups}
+
+
 def test_schedules_of_means_and_stds() -> None:
     rates = rates_of(std_schedule=Cosine())
     rates.before_step(Progress(50, 100, 0, 10))
-    assert rates.current() == pytest.approx({"means": 0.1, "stds": 0.01, "noise": 0.01, "other": 0.1})
+    assert current(rates) == pytest.approx({"means": 0.1, "stds": 0.01, "noise": 0.01, "other": 0.1})
 
 
 def test_plateaus_listen_to_their_own_metric_and_other_parameters_follow_the_means() -> None:
@@ -164,11 +168,11 @@ def test_plateaus_listen_to_their_own_metric_and_other_parameters_follow_the_mea
     rates.after_epoch({"nll": 1.0, "kl": 9.0}, 0)
     rates.after_epoch({"nll": 1.0, "kl": 8.0}, 1)
     rates.before_step(Progress(0, 100))
-    assert rates.current() == pytest.approx({"means": 0.05, "stds": 0.02, "noise": 0.02, "other": 0.05})
+    assert current(rates) == pytest.approx({"means": 0.05, "stds": 0.02, "noise": 0.02, "other": 0.05})
     again = rates_of(plateaus=means_by_nll_stds_by_kl(factor=0.5, patience=0))
     again.load_state_dict(rates.state_dict())
     again.before_step(Progress(0, 100))
-    assert again.current() == rates.current()
+    assert current(again) == current(rates)
 
 
 def test_a_plateau_on_validation_and_epochs_at_rest() -> None:
@@ -177,7 +181,7 @@ def test_a_plateau_on_validation_and_epochs_at_rest() -> None:
     for epoch in range(4):  # means move in epochs 0 and 2
         rates.after_epoch({"validation.nll": 1.0}, epoch)
     rates.before_step(Progress(0, 100))
-    np.testing.assert_allclose(rates.current()["means"], 0.05)
+    np.testing.assert_allclose(current(rates)["means"], 0.05)
     with pytest.raises(SettingError, match=r"validation\.nll"):
         rates.after_epoch({"nll": 1.0}, 4)
     with pytest.raises(SettingError, match="no parameter group 'std'"):

@@ -1,4 +1,4 @@
-"""Schedules at points, plateaus, and the reach of stds."""
+"""Schedules at points, and plateaus."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ from torch.optim import lr_scheduler
 
 from bayeswell.core.errors import DataError, SettingError
 from bayeswell.core.protocols import Progress
-from bayeswell.core.random import make_generator
-from bayeswell.nn import bayesian
 from bayeswell.optim import (
     SCHEDULES,
-    Constant,
     Cosine,
     Cyclic,
     Linear,
@@ -25,8 +22,6 @@ from bayeswell.optim import (
     StepDecay,
     TorchSchedule,
     WarmUp,
-    counted_steps,
-    std_convergence_warning,
 )
 from bayeswell.optim.plateau import PlateauState
 
@@ -152,28 +147,3 @@ def test_plateau_refuses_a_metric_that_is_not_finite() -> None:
         Plateau("kl").update(PlateauState(), math.nan)
     with pytest.raises(SettingError, match="`factor`"):
         Plateau(factor=1.0)
-
-
-# Stds.
-
-
-def test_counted_steps() -> None:
-    def annealed(progress: Progress) -> float:
-        return min(1.0, progress.step / 20)
-
-    exact = sum(cosine_at(step) * min(1.0, step / 20) for step in range(100))
-    assert counted_steps(Cosine(), annealed, 100, 10) == pytest.approx(exact)  # type: ignore[arg-type]
-    assert counted_steps(Cosine(), lambda progress: 2.0, 10**6, 10) == pytest.approx(5e5, rel=1e-3)  # type: ignore[arg-type]
-
-
-def test_stds_out_of_reach() -> None:
-    posterior, prior = {"name": "mean_field", "initial_std": 1e-3}, {"name": "normal", "std": 1.0}
-    model = bayesian(nn.Linear(3, 2), posterior, prior, generator=make_generator(1))
-    distance = math.log(1e3)
-    enough = 2 * distance / 1e-3
-    assert std_convergence_warning(model.posterior, model.prior, 1e-3, 1.01 * enough, 1.0) is None
-    assert std_convergence_warning(model.posterior, model.prior, 1e-3, 10, None) is None
-    warning = std_convergence_warning(model.posterior, model.prior, 1e-3, 0.99 * enough, 1.0)
-    assert warning is not None
-    assert f"{distance:.3g} away" in warning
-    assert Constant().factor(Progress()) == 1

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from .budget import Plan, within_budget
 from .build import build
-from .checks import check_parts
-from .method import Method, find_optimizer, method_from_settings, method_settings, with_tuples
+from .method import (
+    METHODS,
+    Method,
+    find_method,
+    find_optimizer,
+    method_from_settings,
+    method_names,
+    method_settings,
+    register_method,
+    with_tuples,
+)
 from .state import TrainState
-from .table import METHODS, find_method, method_names, register_method
 from .temperature import AutoTemperature
 
 __all__ = [
@@ -17,7 +25,6 @@ __all__ = [
     "Plan",
     "TrainState",
     "build",
-    "check_parts",
     "find_method",
     "find_optimizer",
     "method_from_settings",

@@ -8,8 +8,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from ..core.errors import SettingError
-from .method import Method
-from .table import METHODS
+from .method import METHODS, Method
 from .temperature import AUTO
 
 ORDINARY = 3.0

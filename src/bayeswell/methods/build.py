@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
-from ..core.errors import BayeswellWarning, CompositionError, SettingError
-from ..core.protocols import EMPIRICAL, MIXTURE, POINT, Likelihood, OptimizerContext, OptimizerPart, Progress
+from ..core.errors import CompositionError, SettingError
+from ..core.protocols import (
+    EMPIRICAL,
+    FACTORIZED,
+    LINEARIZED,
+    LOG_STD,
+    MIXTURE,
+    POINT,
+    SAMPLED,
+    WEIGHT_SAMPLE,
+    Likelihood,
+    OptimizerContext,
+    OptimizerPart,
+    Progress,
+)
 from ..likelihoods import LIKELIHOODS
 from ..nn import BayesianModule, added_dropout, bayesian, drawn_dropout
 from ..objectives import ELBO
-from ..optim import (
-    Alternating,
-    LearningRates,
-    build_optimizer,
-    counted_steps,
-    gradient_factor,
-    parameter_groups,
-    std_convergence_warning,
-)
+from ..optim import Alternating, LearningRates, build_optimizer, gradient_factor, parameter_groups
 from ..priors import PosteriorPrior, build_prior
 from ..sampling import AutoTunedSampler
-from .checks import check_parts
 from .method import OWN_DROPOUT, Method
 from .state import TrainState
 from .temperature import AUTO, COLD_START, PRIOR_WEIGHT, SETTLED, AutoTemperature
@@ -56,21 +60,18 @@ def build(
         member: 0 for the first network of an ensemble (see ``Method.init``).
         output: what a network with several outputs returns for the likelihood, as in ``bayesian``.
     """
-    check_parts(method)
     likelihood = copy.deepcopy(LIKELIHOODS.resolve(likelihood))
-    _check_post_hoc(method, likelihood)
+    check_parts(method, likelihood)
     model = _model(method, net, member, output, generator)
     likelihood.to(model.posterior.mean.device)
     elbo = _elbo(method, model, likelihood, dataset_size)
     total_steps = max(1, epochs * batches)
     part = _planned(method, method.optimizer, total_steps)
     std_part = None if method.std_optimizer is None else _planned(method, method.std_optimizer, total_steps)
-    groups = _groups(method, model, likelihood, part, std_part)
     context = OptimizerContext(
         dataset_size, total_steps, batches, generator, prior=elbo.prior_for(model), temperature=elbo.temperature
     )
-    optimizer = build_optimizer(part, groups, context, std_part)
-    _warn_of_slow_stds(method, model, groups, std_part or part, context)
+    optimizer = build_optimizer(part, _groups(method, model, likelihood, part, std_part), context, std_part)
     alternating = None if method.alternate is None else Alternating(method.alternate)
     return TrainState(
         method=method,
@@ -85,33 +86,24 @@ def build(
         generator=generator,
         averager=None if method.averaging is None else method.averaging.build(model, total_steps, batches),
         post_hoc=method.post_hoc,
-        auto_temperature=_auto_temperature(method, elbo, optimizer, model),
+        auto_temperature=_auto_temperature(method, elbo, optimizer, model) if _adapts(method) else None,
         auto_tuned=optimizer if isinstance(optimizer, AutoTunedSampler) else None,
         gradient_factor=gradient_factor(method.gradient_scale, batches),
     )
 
 
-def _check_post_hoc(method: Method, likelihood: Likelihood) -> None:
-    for need in () if method.post_hoc is None else sorted(method.post_hoc.likelihood_needs):
-        if not likelihood.supports(need):
-            name = likelihood.name or type(likelihood).__name__
-            raise CompositionError(
-                f"likelihood '{name}' has no `{need}`, which post_hoc '{method.post_hoc.name}' needs; use another one"
-            )
-
-
 def _model(method: Method, net: nn.Module, member: int, output: Any, generator: torch.Generator) -> BayesianModule:
     if isinstance(net, BayesianModule):
         return _continued(method, net)
-    chance = None if isinstance(method.dropout, str) else method.dropout
-    init = ("network" if member == 0 else "reinit") if method.init == "auto" else method.init
+    if method.dropout is not None:
+        net = drawn_dropout(net, None if isinstance(method.dropout, str) else method.dropout)
     return bayesian(
-        net if method.dropout is None else drawn_dropout(net, chance),
+        net,
         method.posterior,
         method.prior,
         method.where,
         other_params=method.other_params,
-        init=init,
+        init=("network" if member == 0 else "reinit") if method.init == "auto" else method.init,
         prediction=method.prediction,
         output=output,
         generator=generator,
@@ -135,14 +127,13 @@ def _continued(method: Method, trained: BayesianModule) -> BayesianModule:
 
 def _elbo(method: Method, model: BayesianModule, likelihood: Likelihood, dataset_size: int) -> ELBO:
     temperature, prior_weight = method.temperature, method.prior_weight
-    if temperature == AUTO:
-        adapts = _adapts(method)
-        temperature, prior_weight = (COLD_START, PRIOR_WEIGHT) if adapts else (PRIOR_WEIGHT, None)
-    if prior_weight is not None and method.temperature != AUTO and model.prior.gaussian is None:
+    if prior_weight is not None and model.prior.gaussian is None:
         raise CompositionError(
             f"`prior_weight` = {prior_weight:g} needs a Gaussian prior such as 'normal' or 'kaiming', got "
             f"{type(model.prior).__name__}"
         )
+    if temperature == AUTO:
+        temperature, prior_weight = (COLD_START, PRIOR_WEIGHT) if _adapts(method) else (PRIOR_WEIGHT, None)
     elbo = ELBO(
         likelihood,
         dataset_size,
@@ -165,9 +156,7 @@ def _adapts(method: Method) -> bool:
 
 def _auto_temperature(
     method: Method, elbo: ELBO, optimizer: torch.optim.Optimizer, model: BayesianModule
-) -> AutoTemperature | None:
-    if not _adapts(method):
-        return None
+) -> AutoTemperature:
     # Nothing is trained after the last epoch, but a post-hoc part is made with the temperature found there.
     end = SETTLED if method.averaging is not None else math.nextafter(1.0, 0.0)
     dropout = added_dropout(model.net) if method.dropout == OWN_DROPOUT else []
@@ -199,18 +188,73 @@ def _groups(
     return groups
 
 
-def _warn_of_slow_stds(
-    method: Method,
-    model: BayesianModule,
-    groups: list[dict[str, Any]],
-    part: OptimizerPart,
-    context: OptimizerContext,
-) -> None:
-    stds = next((group for group in groups if group["name"] == "stds"), None)
-    if stds is None or part.handles_kl:
+def check_parts(method: Method, likelihood: Likelihood) -> None:
+    """Raise CompositionError for parts that cannot work together; the ELBO checks those of its own.
+
+    Capabilities are compared, never classes.
+    """
+    for conflicts in (_conflicts_of_training(method), _conflicts_of_the_end(method, likelihood)):
+        for message in conflicts:
+            raise CompositionError(message)
+
+
+def _conflicts_of_training(method: Method) -> Iterator[str]:
+    optimizer, std_optimizer, estimator = method.optimizer, method.std_optimizer, method.estimator
+    provides, posterior = method.posterior.provides, f"posterior '{method.posterior.name}'"
+    who, point = f"'{optimizer.name}'", POINT in provides
+    if method.sharpness is not None and method.sharpness.rho > 0:
+        if not estimator.uses_weight_gradient:
+            yield f"sharpness needs estimator 'weight_sampling': '{estimator.name}' takes no gradient in the weights"
+        if method.sharpness.geometry == "mean_over_std" and FACTORIZED not in provides:
+            yield f"geometry 'mean_over_std' needs independent Gaussian weights; with {posterior} use 'identity'"
+    for part in () if std_optimizer is None else (optimizer, std_optimizer):
+        if part.samples or part.handles_kl:
+            yield f"`std_optimizer`: '{part.name}' moves all weights together; use 'sgd' or 'adam' for both"
+    if optimizer.samples and not point:
+        yield f"sampler {who} needs one weight vector, which {posterior} does not have; use posterior 'delta'"
+    if optimizer.samples and method.averaging is None:
+        yield f"sampler {who} needs averaging that keeps its draws; use averaging 'bank'"
+    if optimizer.samples and optimizer.lr is None and method.std_lr is not None:
+        yield f"`std_lr` = {method.std_lr:g}: sampler {who} finds its own learning rate; give it `lr` too"
+    if method.alternate is not None and (point or optimizer.handles_kl):
+        yield f"`alternate` cannot train means and stds in turn with {posterior} and {who}; use 'mean_field' and 'adam'"
+    if method.gradient_scale is not None and (optimizer.samples or optimizer.handles_kl):
+        yield f"`gradient_scale` would change the target of {who}, which reads the scale of the gradient; leave it out"
+    if not optimizer.handles_kl:
         return
-    schedule = method.std_schedule or method.schedule
-    steps = counted_steps(schedule, method.kl_weight, context.total_steps, context.batches)
-    note = std_convergence_warning(model.posterior, model.prior, stds["lr"], steps, part.step_bound)
-    if note is not None:
-        warnings.warn(note, BayeswellWarning, stacklevel=3)
+    if LOG_STD not in provides:
+        yield f"optimizer {who} needs posterior 'mean_field' in its log std form, got {posterior}"
+    if WEIGHT_SAMPLE not in estimator.provides or not estimator.uses_weight_gradient:
+        yield f"optimizer {who} needs weights drawn in each step; replace '{estimator.name}' by 'weight_sampling'"
+    for setting in ("std_lr", "std_schedule"):
+        if getattr(method, setting) is not None:
+            yield f"`{setting}` has no use: optimizer {who} moves means and stds together; leave it out"
+
+
+def _conflicts_of_the_end(method: Method, likelihood: Likelihood) -> Iterator[str]:
+    averaging, post_hoc, prediction = method.averaging, method.post_hoc, method.prediction
+    provides, posterior = method.posterior.provides, f"posterior '{method.posterior.name}'"
+    if post_hoc is not None:
+        if averaging is not None:
+            yield f"averaging '{averaging.name}' and post_hoc '{post_hoc.name}' both make the posterior; choose one"
+        if POINT not in provides:
+            yield f"post_hoc '{post_hoc.name}' needs one weight vector, which {posterior} does not have; use 'delta'"
+        for need in sorted(post_hoc.likelihood_needs):
+            if not likelihood.supports(need):
+                name = likelihood.name or type(likelihood).__name__
+                yield f"likelihood '{name}' has no `{need}`, which post_hoc '{post_hoc.name}' needs; use another one"
+    if averaging is not None:
+        for need in sorted(averaging.needs - provides):
+            remedy = "delta" if need == POINT else "mean_field"
+            yield f"averaging '{averaging.name}' does not work with {posterior}; use posterior '{remedy}'"
+        cycles, own = getattr(averaging, "cycles", None), getattr(method.schedule, "cycles", None)
+        if cycles is not None and own is not None and own != cycles:
+            schedule = f"schedule '{method.schedule.name}' has {own}"
+            yield f"averaging '{averaging.name}' keeps {cycles} cycles, but {schedule}; use the same number for both"
+    if prediction != SAMPLED:
+        several = f"`prediction` = '{prediction}' needs one mean network, but {{}} a set of networks; use '{SAMPLED}'"
+        if averaging is not None and EMPIRICAL in averaging.provides:
+            yield several.format(f"averaging '{averaging.name}' makes")
+        points = POINT in provides and averaging is None and post_hoc is None
+        if method.members > 1 and (points or prediction == LINEARIZED):
+            yield several.format(f"`members` = {method.members} make")

@@ -1,8 +1,9 @@
-"""The settings of a training method: one frozen record of typed parts."""
+"""The settings of a training method, one frozen record of typed parts, and the named methods."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 from ..averaging import AVERAGERS
 from ..core.errors import SettingError, check_choice, check_integer, check_number, nearest
-from ..core.protocols import PREDICTIONS, SAMPLED, OptimizerPart
+from ..core.protocols import FACTORIZED, LINEARIZED, PREDICTIONS, SAMPLED, OptimizerPart
 from ..core.registry import describe
 from ..estimators import ESTIMATORS
 from ..laplace import POST_HOC
@@ -35,16 +36,13 @@ def find_optimizer(choice: Any) -> OptimizerPart:
     return part
 
 
-def _record(kind: type) -> Callable[[Any], Any]:
-    def resolve(choice: Any) -> Any:
-        if isinstance(choice, kind):
-            return choice
-        if not isinstance(choice, Mapping):
-            raise SettingError(f"give a {kind.__name__} or a mapping of its settings, got {choice!r}")
-        _check_settings(kind.__name__, kind, choice)
-        return kind(**choice)
-
-    return resolve
+def _record(kind: type, choice: Any) -> Any:
+    if isinstance(choice, kind):
+        return choice
+    if not isinstance(choice, Mapping):
+        raise SettingError(f"give a {kind.__name__} or a mapping of its settings, got {choice!r}")
+    _check_settings(kind.__name__, kind, choice)
+    return kind(**choice)
 
 
 def _check_settings(owner: str, part: Any, settings: Mapping[str, Any]) -> None:
@@ -53,8 +51,6 @@ def _check_settings(owner: str, part: Any, settings: Mapping[str, Any]) -> None:
         if key not in allowed:
             raise SettingError(f"{owner} has no setting '{key}'; {nearest(key, allowed)}")
 
-
-_plateau = _record(Plateau)
 
 _PARTS: dict[str, Callable[[Any], Any]] = {
     "posterior": POSTERIORS.resolve,
@@ -67,7 +63,7 @@ _PARTS: dict[str, Callable[[Any], Any]] = {
     "std_schedule": SCHEDULES.resolve,
     "averaging": AVERAGERS.resolve,
     "post_hoc": POST_HOC.resolve,
-    "sharpness": _record(Sharpness),
+    "sharpness": functools.partial(_record, Sharpness),
 }
 """Fields that hold one part; each accepts a name, ``{"name": ..., setting: value}`` or an object."""
 _NUMBERS: dict[str, dict[str, Any]] = {
@@ -78,7 +74,12 @@ _NUMBERS: dict[str, dict[str, Any]] = {
 _WORDS = {"temperature": AUTO, "budget": AUTO, "dropout": OWN_DROPOUT}
 """Words that may replace a number."""
 _INTEGERS = ("alternate", "members", "accumulate")
-_CHOICES = {"init": INITS, "other_params": OTHER_PARAMS, "prediction": PREDICTIONS, "gradient_scale": (OVER_BATCHES,)}
+_CHOICES = {
+    "init": ("auto", "network", "reinit", "prior"),
+    "other_params": ("trained", "frozen"),
+    "prediction": PREDICTIONS,
+    "gradient_scale": ("1/batches",),
+}
 _TEXTS = ("name", "summary", "paper")
 
 
@@ -211,7 +212,7 @@ def _plateaus(owner: str, choice: Any) -> dict[str, Plateau]:
     if not isinstance(choice, Mapping):
         raise SettingError(f"{owner}: `plateau` must map groups to metrics, such as {{'means': 'nll'}}, got {choice!r}")
     named = {key: {"metric": value} if isinstance(value, str) else value for key, value in choice.items()}
-    return {key: _plateau(value) for key, value in named.items()}
+    return {key: _record(Plateau, value) for key, value in named.items()}
 
 
 def _with_settings(kind: str, part: Any, settings: Mapping[str, Any]) -> Any:
@@ -262,3 +263,119 @@ def with_tuples(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: with_tuples(item) for key, item in value.items()}
     return tuple(with_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+_POINT: dict[str, Any] = {"posterior": "delta"}
+# Averages need steps that still move, and learned noise that is not that of large steps.
+_AVERAGED: dict[str, Any] = {"schedule": {"name": "cosine", "final": 0.1}}
+_POINT_AVERAGED = {**_POINT, **_AVERAGED}
+_VL: dict[str, Any] = {"estimator": "variational_laplace", "prediction": LINEARIZED}
+_SNAPSHOTS: dict[str, Any] = {
+    "schedule": {"name": "cyclic", "cycles": 5},
+    "averaging": {"name": "cycle_ends", "cycles": 5, "keep": 3},
+}
+# The samplers find their own step size; of the second half of a run at most 200 draws are kept.
+_CHAIN: dict[str, Any] = {
+    **_POINT,
+    "schedule": "constant",
+    "std_multiplier": 1.0,
+    "averaging": {"name": "bank", "max_draws": 200},
+}
+# A damped Newton step; stds start at a twentieth of the prior's and are found within the run. The noise of a batch
+# cancels in the difference of the two gradients of an antithetic pair.
+_IVON: dict[str, Any] = {
+    "estimator": {"name": "weight_sampling", "draws": 2, "antithetic": True},
+    "optimizer": {
+        "name": "ivon",
+        "lr": 1.0,
+        "beta2": None,
+        "hess_init": None,
+        "rescale_lr": False,
+        "other_lr": "auto",
+        "adam_lr": "auto",
+    },
+}
+_HWA = "Hyperparameters Weight Averaging (HWA)"
+_ENSEMBLES = "Lakshminarayanan et al. 2017"
+_SWAG = "Maddox et al. 2019"
+
+
+def _sampler(name: str, summary: str, paper: str, part: str, **settings: Any) -> Method:
+    return Method(name, summary, paper, optimizer={"name": part, "lr": None, **settings}, **_CHAIN)
+
+
+_TABLE = (
+    Method(
+        "auto", "averaged mean-field posteriors", f"{_HWA}; {_ENSEMBLES}", averaging="hwa", budget=AUTO, **_AVERAGED
+    ),
+    Method("map", "one weight vector, the prior as weight decay", "MacKay 1992", **_POINT),
+    Method("bbb", "mean-field variational inference, one weight draw a batch", "Blundell et al. 2015"),
+    Method("sgvb", "another name for bbb", "Kingma & Welling 2014"),
+    Method("sgvb-lrt", "mean-field, activations are drawn", "Kingma et al. 2015", estimator="local_reparameterization"),
+    Method("flipout", "mean-field with flipout", "Wen et al. 2018", estimator="flipout"),
+    Method("k-tied", "rank-2 stds of each matrix", "Swiatkowski et al. 2020", posterior={"name": "k_tied", "rank": 2}),
+    Method("low-rank", "diagonal plus rank-2 covariance", "Ong et al. 2018", posterior={"name": "low_rank", "rank": 2}),
+    Method("vl", "variational Laplace: a curvature penalty at the mean", "Unlu & Aitchison 2021", **_VL),
+    Method("vl-lazy", "variational Laplace, its penalty in every fourth step", "Unlu & Aitchison 2021", **_VL).changed(
+        estimator={"every": 4}
+    ),
+    Method(
+        "hwa", "averages of means and variances along training", _HWA, estimator="flipout", averaging="hwa", **_AVERAGED
+    ),
+    Method("swa", "the average of the last weights", "Izmailov et al. 2018", averaging="swa", **_POINT_AVERAGED),
+    Method("swag-diag", "a diagonal Gaussian around the path", _SWAG, averaging="swag_diag", **_POINT_AVERAGED),
+    Method("swag", "a low-rank Gaussian around the path", _SWAG, averaging="swag", **_POINT_AVERAGED),
+    _sampler("sgld", "stochastic gradient Langevin dynamics", "Welling & Teh 2011", "sgld"),
+    _sampler("sghmc", "stochastic gradient Hamiltonian Monte Carlo", "Chen et al. 2014", "sghmc"),
+    _sampler("psgld", "Langevin dynamics with an RMSprop preconditioner", "Li et al. 2016", "psgld"),
+    _sampler("csgld", "Langevin dynamics in cycles", "Zhang et al. 2020", "cyclical_sgld", cycles=None),
+    Method("mc-dropout", "each draw is a set of masks", "Gal & Ghahramani 2016", dropout=OWN_DROPOUT, **_POINT),
+    Method("deep-ensemble", "independently trained networks", _ENSEMBLES, members=5, **_POINT),
+    Method("snapshot-ensemble", "networks at the ends of cycles", "Huang et al. 2017", **_POINT, **_SNAPSHOTS),
+    Method(
+        "laplace",
+        "a Gaussian at the optimum from the curvature there",
+        "MacKay 1992; Ritter et al. 2018",
+        post_hoc="laplace",
+        prediction=LINEARIZED,
+        **_POINT,
+    ),
+    Method("ivon", "natural-gradient mean-field, curvature from pairs of draws", "Shen et al. 2024", **_IVON),
+)
+
+METHODS: dict[str, Method] = {method.name: method for method in _TABLE}
+"""Named methods; ``find_method`` also knows their sharpness-aware forms."""
+
+
+def register_method(method: Method) -> Method:
+    """Give a method its name for ``find_method``, the command line and saved files."""
+    if METHODS.get(method.name, method) != method:
+        raise SettingError(f"method '{method.name}' exists already; choose another name")
+    METHODS[method.name] = method
+    return method
+
+
+def find_method(name: str | Method) -> Method:
+    """Return a method by name; ``f-X`` is X with sharpness, ``f-X-geometry`` with the geometry |mean| / std."""
+    if isinstance(name, Method):
+        return name
+    if not isinstance(name, str):
+        raise SettingError(f"`method` must be a name or a Method, got {name!r}")
+    if name in METHODS:
+        return METHODS[name]
+    if name not in method_names():
+        raise SettingError(f"unknown method {name!r}; {nearest(name, method_names())}")
+    base = METHODS[name.removeprefix("f-").removesuffix("-geometry")]
+    geometry = "mean_over_std" if name.endswith("-geometry") else "identity"
+    return base.changed(
+        name=name,
+        summary=f"{base.summary}, sharpness-aware",
+        paper=f"Nguyen et al. 2023; {base.paper}",
+        sharpness={"geometry": geometry},
+    )
+
+
+def method_names() -> list[str]:
+    """Return every name that ``find_method`` knows."""
+    factorized = [name for name, method in METHODS.items() if FACTORIZED in method.posterior.provides]
+    return [*METHODS, *(f"f-{name}" for name in METHODS), *(f"f-{name}-geometry" for name in factorized)]

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from ..core.protocols import AutoTuned, Averager, Likelihood, OptimizerPart, PostHocPart, Prior, Progress
+from ..core.protocols import AutoTuned, Averager, Likelihood, OptimizerPart, PostHocPart, Progress
 from ..nn import BayesianModule
 from ..objectives import ELBO
-from ..optim import LearningRates, Plateau
+from ..optim import LearningRates, hold_inactive
 from .method import Method
 from .temperature import AutoTemperature
 
@@ -21,7 +22,7 @@ from .temperature import AutoTemperature
 class TrainState:
     """The parts of one run. One step is::
 
-        state.before_step()  # learning rates
+        state.before_step(targets)  # learning rates
         terms = state.objective.step(state.model, batch)
         terms.total.backward()
         state.after_backward()  # scale and clip gradients, hold the group that rests
@@ -30,8 +31,7 @@ class TrainState:
             state.averager.after_step(state.model, state.progress)
         state.advance()
 
-    ``after_epoch(metrics)`` follows the last ``advance`` of an epoch. In the first epoch the loop also calls
-    ``auto_temperature.observe(targets)`` before each step.
+    ``after_epoch(metrics)`` follows the last ``advance`` of an epoch.
 
     Args:
         elbo: its ``temperature`` is that of the run.
@@ -60,14 +60,6 @@ class TrainState:
     gradient_factor: float = 1.0
 
     @property
-    def clip_norm(self) -> float | None:
-        return self.method.clip_norm
-
-    @property
-    def plateaus(self) -> Mapping[str, Plateau]:
-        return self.learning_rates.plateaus
-
-    @property
     def temperature(self) -> float:
         return float(self.elbo.temperature)
 
@@ -76,23 +68,26 @@ class TrainState:
         """Epochs completed before the next step."""
         return self.progress.step // (self.progress.batches or 1)
 
-    def scaled_prior(self) -> Prior:
-        """The prior of the target at the present temperature, for post-hoc parts."""
-        return self.elbo.prior_for(self.model)
+    def before_step(self, targets: Tensor | None = None) -> None:
+        """Set the learning rates: each group's own, times its schedule, times its plateau.
 
-    def before_step(self) -> None:
-        """Set the learning rates: each group's own, times its schedule, times its plateau."""
+        An automatic temperature also observes the targets of the first epoch.
+        """
+        if self.auto_temperature is not None and targets is not None and self.epoch == 0:
+            self.auto_temperature.observe(targets)
         self.learning_rates.before_step(self.progress)
 
     def after_backward(self) -> None:
         """Scale and clip the gradients; drop those of the group that rests."""
-        self.learning_rates.after_backward(self.epoch)
-        if self.gradient_factor == 1 and self.clip_norm is None:
+        alternating, clip_norm = self.learning_rates.alternating, self.method.clip_norm
+        if alternating is not None:
+            hold_inactive(self.optimizer, {alternating.active(self.epoch)})
+        if self.gradient_factor == 1 and clip_norm is None:
             return
         moved = [p for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
         torch._foreach_mul_([p.grad for p in moved], self.gradient_factor)
-        if self.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(moved, self.clip_norm)
+        if clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(moved, clip_norm)
 
     def may_sample(self, progress: Progress) -> bool:
         """Return whether the weights after the step at ``progress`` may be kept as a draw."""
@@ -100,8 +95,8 @@ class TrainState:
 
     def advance(self) -> None:
         """Count the step that was taken."""
-        step = self.progress.step + 1
-        self.progress = dataclasses.replace(self.progress, step=step, batch=step % (self.progress.batches or 1))
+        step, batches = self.progress.step + 1, self.progress.batches
+        self.progress = Progress(step, self.progress.total_steps, step % (batches or 1), batches)
 
     def after_epoch(self, metrics: Mapping[str, float]) -> None:
         """Update the temperature and the plateaus after the last step of an epoch.

@@ -5,12 +5,18 @@ from __future__ import annotations
 from ..core.protocols import OptimizerPart
 from ..core.registry import Registry
 from .adabound import AdaBound, AMSBound
-from .groups import Alternating, build_optimizer, gradient_factor, parameter_groups, set_lrs
+from .groups import (
+    Alternating,
+    LearningRates,
+    build_optimizer,
+    gradient_factor,
+    hold_inactive,
+    parameter_groups,
+    set_lrs,
+)
 from .ivon import IVON
-from .learning_rates import LearningRates
 from .plateau import Plateau, means_by_nll_stds_by_kl
 from .schedules import SCHEDULES, Constant, Cosine, Cyclic, Linear, Power, StepDecay, TorchSchedule, WarmUp
-from .std_convergence import counted_steps, std_convergence_warning
 from .torch_optimizers import SGD, Adam, AdamW, AMSGrad, RAdam, TorchOptimizer, optimizer_part, planned_lr
 from .yellowfin import YellowFin
 
@@ -47,11 +53,10 @@ __all__ = [
     "WarmUp",
     "YellowFin",
     "build_optimizer",
-    "counted_steps",
     "gradient_factor",
+    "hold_inactive",
     "means_by_nll_stds_by_kl",
     "parameter_groups",
     "planned_lr",
     "set_lrs",
-    "std_convergence_warning",
 ]

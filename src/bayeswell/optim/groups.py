@@ -1,7 +1,8 @@
-"""Parameter groups with separate learning rates, and two optimizers that step as one."""
+"""Parameter groups, their learning rates along a run, and two optimizers that step as one."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,7 +12,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..core.errors import CompositionError, SettingError, check_integer, check_number, nearest
-from ..core.protocols import BayesianModel, OptimizerContext, OptimizerPart
+from ..core.protocols import BayesianModel, OptimizerContext, OptimizerPart, Progress, Schedule
+from .plateau import Plateau, PlateauState
 
 MEANS = "means"
 """The means of the posterior."""
@@ -122,6 +124,57 @@ class Alternating:
     def active(self, epoch: int) -> str:
         """Return the group that moves in this epoch, counted from 0."""
         return MEANS if (epoch // self.epochs) % 2 == 0 else STDS
+
+
+class LearningRates:
+    """The learning rates of all groups along a run, and the turns of groups that rest.
+
+    Args:
+        optimizer: its groups have names.
+        schedule: factor on all learning rates.
+        std_schedule: factor on those of stds and noise; None: ``schedule``.
+        plateaus: by group name; "other" follows "means" unless it has its own.
+        alternating: turns of means and stds.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        schedule: Schedule,
+        std_schedule: Schedule | None = None,
+        plateaus: Mapping[str, Plateau] | None = None,
+        alternating: Alternating | None = None,
+    ) -> None:
+        self.optimizer, self.schedule, self.std_schedule = optimizer, schedule, std_schedule
+        self.plateaus, self.alternating = dict(plateaus or {}), alternating
+        self.states = {name: PlateauState() for name in self.plateaus}
+        _check_names(optimizer, self.plateaus)
+
+    def before_step(self, progress: Progress) -> None:
+        """Set each group's learning rate to its own one times its schedule times its plateau."""
+        common = self.schedule.factor(progress)
+        stds = common if self.std_schedule is None else self.std_schedule.factor(progress)
+        for group in self.optimizer.param_groups:
+            name = group["name"]
+            followed = MEANS if name == OTHER and name not in self.states else name
+            plateau = self.states[followed].factor if followed in self.states else 1.0
+            group["lr"] = group["base_lr"] * ((stds if name in (STDS, NOISE) else common) * plateau)
+
+    def after_epoch(self, metrics: Mapping[str, float], epoch: int) -> None:
+        """Update the plateaus; a group that rested in this epoch says nothing about its learning rate."""
+        for name, plateau in self.plateaus.items():
+            turn = MEANS if name == OTHER else name
+            if self.alternating is not None and turn in (MEANS, STDS) and self.alternating.active(epoch) != turn:
+                continue
+            if plateau.metric not in metrics:
+                raise SettingError(f"plateau: no metric '{plateau.metric}'; {nearest(plateau.metric, metrics)}")
+            self.states[name] = plateau.update(self.states[name], metrics[plateau.metric])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: dataclasses.asdict(state) for name, state in self.states.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.states = {name: PlateauState(**values) for name, values in state.items()}
 
 
 def build_optimizer(

@@ -34,7 +34,7 @@ def finalize(state: TrainState, data: Data, seed: int = 0, engine: Engine | None
 
     if state.post_hoc is not None:
         posterior = state.post_hoc.fit(
-            model.with_prior(state.scaled_prior()),
+            model.with_prior(state.elbo.prior_for(model)),
             state.likelihood,
             batches(),
             dataset_size=data.examples,

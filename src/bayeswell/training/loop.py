@@ -131,9 +131,7 @@ def train_step(state: TrainState, batch: Sequence[Any], options: StepOptions | N
     """Take one optimizer step on (inputs, targets[, weights]); None if a sampler returned to a finite state."""
     options = StepOptions(Engine(Devices("cpu"))) if options is None else options
     batch, progress, tuned = Batch(*batch), state.progress, state.auto_tuned
-    if state.auto_temperature is not None and state.epoch == 0:
-        state.auto_temperature.observe(batch.targets)
-    state.before_step()
+    state.before_step(batch.targets)
     terms, moves = None, True
     try:
         terms = _gradient(state, batch, options)
