@@ -92,8 +92,15 @@ def test_wrong_values_are_refused_by_name(setting: str, value: object) -> None:
 
 
 def test_numpy_numbers_are_numbers() -> None:
-    settings = RunSettings(epochs=np.int64(3), lr=np.float32(0.5))  # type: ignore[arg-type]
-    assert json.loads(json.dumps(settings.to_dict())) == {"epochs": 3, "lr": 0.5}
+    settings = RunSettings(epochs=np.int64(3), lr=np.float32(0.5), settings={"members": np.int64(2)})  # type: ignore[arg-type]
+    expected = {"epochs": 3, "lr": 0.5, "settings": {"members": 2}}
+    assert json.dumps(settings.to_dict(), sort_keys=True) == json.dumps(expected, sort_keys=True)
+
+
+def test_parts_are_described() -> None:
+    settings = RunSettings(settings={"optimizer": SGD(lr=0.3)})
+    again = RunSettings.from_dict(json.loads(json.dumps(settings.to_dict())))
+    assert again.method_part == settings.method_part
 
 
 def test_titles() -> None:

@@ -11,6 +11,7 @@ import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,6 +24,7 @@ from ..core.errors import (
     check_number,
     nearest,
 )
+from ..core.registry import describe
 from ..methods import Method, find_method
 
 Record = dict[str, Any]
@@ -262,7 +264,8 @@ class RunSettings:
                 put(self, name, check_integer("run", name, getattr(self, name), least))
         for name in _NUMBERS:
             if getattr(self, name) is not None:
-                check_number("run", name, getattr(self, name), 0)
+                value = check_number("run", name, getattr(self, name), 0)
+                put(self, name, int(getattr(self, name)) if isinstance(getattr(self, name), Integral) else value)
         for name in _TABLES:
             if not isinstance(getattr(self, name), Mapping | None):
                 raise SettingError(f"run: `{name}` must be a table of settings, got {getattr(self, name)!r}")
@@ -289,7 +292,7 @@ class RunSettings:
         for key in record:
             if key not in cls.names():
                 raise SettingError(f"a run has no setting '{key}'; {nearest(str(key), cls.names())}")
-        return cls(**{key: _inert(value) for key, value in record.items()})
+        return cls(**{key: _without_code(value) for key, value in record.items()})
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Self:
@@ -335,8 +338,7 @@ class RunSettings:
         return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:100] or "run"
 
 
-def _inert(value: Any) -> Any:
-    """Return a value with code replaced by its record."""
+def _without_code(value: Any) -> Any:
     if isinstance(value, Code):
         return value.record
     code = Code.parse(value) if isinstance(value, str) else None
@@ -344,7 +346,7 @@ def _inert(value: Any) -> Any:
         return CodeRecord(code.path, code.name)
     if isinstance(value, Mapping):
         is_code = {"path", "name"} <= set(value) <= {"path", "name", "sha256"} and str(value["path"]).endswith(".py")
-        return CodeRecord(**value) if is_code else {key: _inert(item) for key, item in value.items()}
+        return CodeRecord(**value) if is_code else {key: _without_code(item) for key, item in value.items()}
     return value
 
 
@@ -363,4 +365,8 @@ def _jsonable(value: Any) -> Any:
         return {str(key): _jsonable(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_jsonable(item) for item in value]
-    return value if value is None or isinstance(value, str | bool | int | float) else str(value)
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Real):
+        return int(value) if isinstance(value, Integral) else float(value)
+    return _jsonable(describe(value))

@@ -55,7 +55,7 @@ def _contrast(images: Tensor, factor: float, generator: torch.Generator) -> Tens
 
 
 def _rotation(images: Tensor, degrees: float, generator: torch.Generator) -> Tensor:
-    """Each image turns left or right; corners are filled with 0."""
+    # Each image turns left or right.
     sign = torch.randint(0, 2, (len(images),), generator=generator) * 2 - 1
     angle = sign * math.radians(degrees)
     zero = torch.zeros(len(images))

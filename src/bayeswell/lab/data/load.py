@@ -172,11 +172,10 @@ def _prepare(raw: Raw, pair: RawPair, preparation: Preparation) -> Pair:
     inputs = prepare_inputs(pair[0], preparation)
     if raw.class_names is None:
         return inputs, preparation.targets(pair[1])
-    return inputs, _class_numbers(raw, pair[1], preparation.class_names)
+    return inputs, _known_class_numbers(raw, pair[1], preparation.class_names)
 
 
-def _class_numbers(raw: Raw, targets: Tensor, names: tuple[str, ...] | None) -> Tensor:
-    """Class numbers of a trained model, whose classes may be in another order."""
+def _known_class_numbers(raw: Raw, targets: Tensor, names: tuple[str, ...] | None) -> Tensor:
     own = raw.class_names or ()
     if names is None or names == own:
         return targets

@@ -149,7 +149,7 @@ def assemble(
 ) -> Raw:
     """Return examples from inputs and targets as a user has them; without a test set they are split."""
     parts = [train] if test is None else [train, test]
-    targets, classes = read_targets([_values(part[1], name) for part in parts], task, name)
+    targets, classes = read_targets([_present_values(part[1], name) for part in parts], task, name)
     inputs = [read_inputs(part[0], f"{name}, inputs") for part in parts]
     pairs: list[RawPair] = list(zip(inputs, targets, strict=True))
     for one, (values, own) in enumerate(pairs):
@@ -196,8 +196,7 @@ def read_targets(parts: Sequence[Array], task: str, owner: str) -> tuple[list[Te
     return list(torch.from_numpy(places.reshape(-1)).split(sizes)), tuple(str(name) for name in distinct.tolist())
 
 
-def _values(targets: Any, owner: str) -> Array:
-    """Targets as an array; missing ones are refused."""
+def _present_values(targets: Any, owner: str) -> Array:
     values = targets.detach().cpu().numpy() if isinstance(targets, Tensor) else np.asarray(targets)
     missing = [one is None or one != one for one in values.reshape(-1).tolist()] if values.dtype.kind in "Of" else []
     if any(missing):

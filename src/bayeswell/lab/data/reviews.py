@@ -100,7 +100,7 @@ def _read_table(data: bytes, owner: str) -> Reviews:
 
 
 def _read_archive(data: bytes) -> tuple[Reviews, Reviews]:
-    """Return train and test in the order of the csv files: positive first, then by number."""
+    # In the order of the csv files: positive first, then by number.
     members = read_members(data, _ARCHIVE.path, lambda name: _MEMBER.fullmatch(name) is not None)
     found: dict[str, list[tuple[int, int, str]]] = {"train": [], "test": []}
     for name, text in members.items():

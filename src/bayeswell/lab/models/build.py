@@ -41,7 +41,7 @@ def build_model(choice: Any, data: DataSet, *, likelihood: Any = None, seed: int
         seed: of the initial weights.
         settings: of the network, such as ``hidden=[100, 100]``.
     """
-    named = _with_name(choice, data, settings)
+    named = _choice_with_settings(choice, data, settings)
     outputs = data.channels(likelihood)
     offered = {"input_shape": data.input_shape, "outputs": outputs, "vocabulary": data.vocabulary}
     with torch.random.fork_rng(devices=[]):
@@ -68,8 +68,7 @@ def default_model(data: DataSet) -> str:
     return LeNet5.name if min(shape[1:]) >= _LARGE else CNN.name
 
 
-def _with_name(choice: Any, data: DataSet, settings: Mapping[str, Any]) -> Any:
-    """A choice by name with all its settings."""
+def _choice_with_settings(choice: Any, data: DataSet, settings: Mapping[str, Any]) -> Any:
     choice = AUTO if choice is None else choice
     if isinstance(choice, str | Code | CodeRecord):
         choice = {"name": choice, **settings}
