@@ -52,7 +52,7 @@ def test_single_runs_are_paired_over_their_examples():
 
 
 def test_forest_needs_a_method_beside_the_reference():
-    with pytest.raises(DataError, match="no method has the score"):
+    with pytest.raises(DataError, match="no other method has the score"):
         plot_forest(made_comparison({"digits": {"map": [0.3, 0.2]}}))
 
 

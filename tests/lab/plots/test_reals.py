@@ -68,7 +68,7 @@ def test_pit_heights_are_the_histogram_of_the_cdf():
 
 
 def test_pit_band_holds_95_percent_of_the_bins_of_uniform_values():
-    """Of 1,600 bins 95 % ± 0.54 % should lie inside; 2.7 % is five standard errors."""
+    """95 % ± 0.54 % of 1,600 bins should lie inside; 2.7 % is five standard errors."""
     generator, inside = torch.Generator().manual_seed(4), []
     for _ in range(40):
         kept = {"pit": torch.rand(5000, generator=generator)}

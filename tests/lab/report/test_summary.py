@@ -62,9 +62,10 @@ def test_several_problems_are_counted():
 
 
 def test_a_single_run_has_its_scores_as_verdict():
-    found = summarize(made_comparison({"digits": {"bbb": [0.25]}}))
+    found = summarize(made_comparison({"digits": {"bbb": [0.25]}}, baseline={"nll": 2.3}))
     assert found.verdict == "bbb on digits: NLL 0.250 ± 0.010, Accuracy 0.900 ± 0.010, ECE 0.0200 ± 0.0040."
     assert [tile.heading for tile in found.tiles] == ["NLL", "Cost", "Trust"]
+    assert found.tiles[0].note == "nats, over 100 test examples; the best constant prediction has 2.3"
     assert found.reference is None
 
 

@@ -93,7 +93,7 @@ def layer_summary(model: BayesianModule, *, seed: int = 0) -> LayerSummary:
 
 
 def _mean_of(model: BayesianModule) -> Tensor:
-    """Return the mean, also of a set of networks or a mixture, which have no mean network."""
+    # Sets of networks and mixtures have means of weights, but no mean network.
     posterior = model.posterior
     if isinstance(posterior, Empirical):
         return posterior.weights.double().mean(0)
@@ -110,7 +110,7 @@ def mean_log_densities(prior: Prior, mean: Tensor, std: Tensor, seed: int = 0) -
 
 @mean_log_densities.register
 def _(prior: GaussianPrior, mean: Tensor, std: Tensor, seed: int = 0) -> Tensor:
-    """-((m_i - c_i)^2 + std_i^2) / (2 s_i^2) - log s_i - log(2 pi) / 2."""
+    # -((m_i - c_i)^2 + std_i^2) / (2 s_i^2) - log s_i - log(2 pi) / 2
     scale, center = prior.std().double(), prior.center().double()
     squares = (mean - center).square() + std.square()
     return -0.5 * squares / scale.square() - scale.log() - 0.5 * math.log(2 * math.pi)
@@ -118,7 +118,6 @@ def _(prior: GaussianPrior, mean: Tensor, std: Tensor, seed: int = 0) -> Tensor:
 
 @mean_log_densities.register
 def _(prior: IndependentPrior, mean: Tensor, std: Tensor, seed: int = 0) -> Tensor:
-    """Use the closed form of the part, else average ``DRAWS`` draws."""
     around = prior.around.double()
     if prior.has_closed_form:
         return prior.part.mean_log_density(mean - around, std)

@@ -146,7 +146,7 @@ def _climb(
 
 
 def _unit(direction: Tensor, scale: Tensor, generator: torch.Generator) -> Tensor:
-    """Return the direction with length 1; at a stationary point a random one, which shows its curvature."""
+    # At a stationary point a random direction shows the curvature.
     if not float(direction.norm()) > 0:
         direction = standard_normal(direction.shape, like=direction, generator=generator) * (scale > 0)
     length: Tensor = direction.norm().clamp_min(torch.finfo(direction.dtype).tiny)

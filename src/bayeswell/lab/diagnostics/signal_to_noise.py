@@ -182,7 +182,6 @@ class GradientSNR(Callback):
 
 
 def _layers(model: BayesianModule, name: str) -> Iterator[tuple[str, str, slice]]:
-    """Yield group, layer and place of the numbers of one parameter of the model."""
     owner, _, rest = name.partition(".")
     if owner != "posterior":
         yield OTHER, rest, slice(None)

@@ -45,7 +45,7 @@ def plot_forest(
     shown, table = find_score(score), paired_table(comparison, score, reference)
     table = table[table["pairs"] > 0]
     if not len(table):
-        raise DataError(f"plot_forest: no method has the score {score!r} beside that of the reference method")
+        raise DataError(f"plot_forest: no other method has the score {score!r} of the reference method")
     problems = list(dict.fromkeys(table["problem"]))
     title = f"Δ{shown.heading} vs {short_name(table['reference'].iloc[0])}"
     better = {"lower": "lower is better", "higher": "higher is better"}.get(shown.direction, "")
@@ -150,7 +150,7 @@ def plot_cost_quality(
 
 
 def _name_points(panel: Panel, points: Mapping[str, tuple[float, float]]) -> None:
-    """Write a name at the right of each point; names that would overlap are moved upwards."""
+    # Names that would overlap are moved upwards.
     low, high = panel.axes.get_ylim()
     scale = 72 * 0.65 * panel.figure.get_figheight() / ((high - low) or 1.0)
     tops: dict[str, tuple[float, float]] = {}

@@ -78,7 +78,7 @@ def _band(panel: Panel, source: Source, x: Any, truth: Any) -> list[tuple[Any, s
 
 
 def _line(source: Source, x: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return places, mean, epistemic std and std, all (S,)."""
+    # Places, mean, epistemic std and std.
     if isinstance(source, RunRecord):
         kept = source.per_example
         if "inputs" not in kept or kept["inputs"].shape[1] != 1:

@@ -41,7 +41,7 @@ def _single(folder: Path) -> ComparedRun:
 
 
 def _distinct(runs: Sequence[ComparedRun]) -> Iterator[ComparedRun]:
-    """Yield each run once; another run of the same problem, method, seed and fold gets a number in its label."""
+    # Another run of the same problem, method, seed and fold gets a number in its label.
     seen: dict[tuple[object, ...], int] = {}
     for run in runs:
         key = (run.problem, run.method, run.seed, run.fold)

@@ -143,7 +143,7 @@ def _verdict(comparison: Comparison, best: Standing, reference: str) -> str:
 
 
 def _rival(comparison: Comparison, best: Standing) -> str:
-    """Name the cheapest method that is not significantly worse than the best one on a single problem."""
+    # The cheapest method that is not significantly worse than the best one.
     if best.problems > 1:
         return ""
     equal = comparison.best(SCORE).get(comparison.problems[0], [])
@@ -202,7 +202,9 @@ def _plain_tiles(comparison: Comparison) -> tuple[Tile, ...]:
     if not finished:
         return ()
     record = finished[0][1]
-    value = Tile("NLL", str(record.scores[SCORE]), f"nats, over {record.cost.get('test', '?')} test examples")
+    constant = record.baseline.get(SCORE)
+    note = "" if constant is None else f"; the best constant prediction has {constant:.3g}"
+    value = Tile("NLL", str(record.scores[SCORE]), f"nats, over {record.cost.get('test', '?')} test examples{note}")
     cost = float(record.cost.get("relative") or math.nan)
     seconds = Tile("Cost", _times(cost), f"{record.cost.get('seconds', math.nan):.3g} s of training")
     return (value, seconds, _trust(comparison)) if len(finished) == 1 else (_trust(comparison),)
