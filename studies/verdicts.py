@@ -36,7 +36,7 @@ LEAST_EPOCHS = 0.05
 ABOVE_CHANCE = 0.05
 """Accuracy above 1 / classes from which a network has learned."""
 CLASSES = {"cifar100": 100, "imdb": 2} | dict.fromkeys(("mnist", "fashion_mnist", "cifar10", "svhn", "digits"), 10)
-NO_TRAINING = ("num_variational_params", "step_ms")
+NO_TRAINING = ("num_params", "step_ms")
 """Scores that need no training."""
 _HIGHER = ("accuracy", "auroc", "entropy", "std_ratio", "snr", "snr_median", "share")
 _SHARE = re.compile(r"share\((?P<score>[\w.]+) *(?P<sign>[<>]) *(?P<limit>[-+.\deE]+)\)")
