@@ -1,7 +1,7 @@
 """What Bayesian methods gain and lose, on a curve with a gap and on handwritten digits with noise.
 
     python examples/demo.py               20 lines, build/demo/demo.png and build/demo/index.html
-    python examples/demo.py --seeds 3     means over three seeds
+    python examples/demo.py --seeds 1     one seed instead of three
     python examples/demo.py --pictures    also the pictures of README.md, in docs/pictures
 
 Four predictors: a network from ordinary training (Adam and a loss), the same network after ``bw.laplace``, the default
@@ -146,7 +146,7 @@ def mean_scores(runs: Sequence[Sequence[Curve | Digits]]) -> list[Scores]:
 def report(curves: Sequence[Scores], images: Sequence[Scores], seeds: int, seconds: float) -> list[str]:
     """Return the lines that are printed."""
     head = f"{'':29}" + "".join(f"{name:>19}" for name in METHODS)
-    lines = [f"bayeswell demo: {seeds} seed{'s' if seeds > 1 else ''}, tanh networks, no setting tuned", "", head]
+    lines = [f"bayeswell demo: {seeds} seed{'s' if seeds > 1 else ''}, tanh networks, no setting tuned", head]
 
     def row(label: str, values: Sequence[Scores], key: str, form: str, unit: str = "") -> None:
         lines.append(f"{label:29}" + "".join(f"{format(one[key], form) + unit:>19}" for one in values))
@@ -159,8 +159,8 @@ def report(curves: Sequence[Scores], images: Sequence[Scores], seeds: int, secon
     row("  digits, sure and wrong", images, "sure_wrong", ".1f", " %")
     row("  digits, sure", images, "answered", ".0f", " %")
     row("  NLL, lower is better", images, "nll", ".3f")
-    lines += [f"{'  training cost':29}" + "".join(f"{cost:>19}" for cost in ("1x", "1x + one pass", "5x", "5x")), ""]
-    return [*lines, *_summary(curves, images), "", f"{seconds:.0f} seconds; figure and page are in build/demo"]
+    lines += [f"{'  training cost':29}" + "".join(f"{cost:>19}" for cost in ("1x", "1x + one pass", "5x", "5x"))]
+    return [*lines, *_summary(curves, images), f"{seconds:.0f} seconds; figure (seed 0) and page are in build/demo"]
 
 
 def _summary(curves: Sequence[Scores], images: Sequence[Scores]) -> list[str]:
@@ -266,7 +266,7 @@ def write_pictures(curves: Sequence[Curve], images: Sequence[Digits]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=1, help="number of seeds")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
     parser.add_argument("--pictures", action="store_true", help="also write the pictures of README.md")
     parser.add_argument("--smoke", action="store_true", help="few epochs: only that it runs")
     settings = parser.parse_args()
