@@ -66,7 +66,8 @@ def _run_safely(arguments: list[str], debug: bool) -> int:
     try:
         return _run(arguments)
     except KeyboardInterrupt as stop:
-        return _say(f"interrupted{f': {stop}' if str(stop) else ''}", INTERRUPTED)
+        text = str(stop).replace("resume=True", "`bayeswell resume FOLDER`")
+        return _say(f"interrupted{f': {text}' if text else ''}", INTERRUPTED)
     except SystemExit as leave:
         return leave.code if isinstance(leave.code, int) else 0
     except Exception as error:

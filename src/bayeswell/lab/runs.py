@@ -177,7 +177,7 @@ def load_run(folder: str | os.PathLike[str], net: Any = None) -> Predictor:
     """
     place = Path(folder)
     if not (place / SETTINGS).exists():
-        return load(place, None if net is None else _made(net, {}))
+        return load(place, None if net is None else _made(net, {}, {}))
     if not folder_exists(place / MODEL):
         raise FileError(f"{place} has no trained model yet; `bayeswell resume {place}` finishes the run")
     document = read_json(place / SETTINGS)
@@ -187,7 +187,7 @@ def load_run(folder: str | os.PathLike[str], net: Any = None) -> Predictor:
         net = found.build(shape, document["network"]["outputs"], document["network"]["vocabulary"])
     elif net is not None:
         _check_code(document["settings"].get("model"), net)
-        net = _made(net, document["network"])
+        net = _made(net, document["network"], document["settings"].get("model_settings", {}))
     return load(place / MODEL, net)
 
 
@@ -342,10 +342,13 @@ def load_problem(settings: RunSettings, data: Any = None, net: Any = None, name:
     return Problem(found, network)
 
 
-def _made(net: Any, offered: Mapping[str, Any]) -> nn.Module:
+def _made(net: Any, offered: Mapping[str, Any], settings: Mapping[str, Any]) -> nn.Module:
     """Return a network, or the one that code, a function or a class makes."""
-    found = run_code("model", net, offered)
-    return found if isinstance(found, nn.Module) else call_with("model", found, {}, offered)
+    found = net.load() if isinstance(net, Code) else net
+    made = found if isinstance(found, nn.Module) else call_with("model", found, settings, offered)
+    if not isinstance(made, nn.Module):
+        raise SettingError(f"model: a {type(made).__name__} was made; it must be a torch.nn.Module")
+    return made
 
 
 def _recipe(settings: RunSettings, data: DataSet) -> dict[str, Any]:
