@@ -135,7 +135,8 @@ class Comparison:
             if method != base
         ]
         names = ["problem", "method", "score", "difference", "se", "low", "high", "p_value", "pairs", "better"]
-        return pandas.DataFrame(rows, columns=names).set_index(["problem", "method", "score"])
+        frame = pandas.DataFrame(rows, columns=names).astype({"better": object})
+        return frame.set_index(["problem", "method", "score"])
 
     def paired(self, score: str = "nll", reference: str | None = None) -> dict[str, dict[str, PairedDifference]]:
         """Return method minus reference by problem and method, over the seeds and folds that both have."""
