@@ -96,7 +96,7 @@ ITEMS = [
     ("deep ensembles", "training.fit", "training/test_fit.py", "members"),
     ("Laplace: diagonal, Kronecker, full, last layer", "laplace.Laplace", "laplace/test_part.py", "kronecker"),
     ("sampled predictions", "prediction.outputs", "prediction/test_outputs.py", "outputs"),
-    ("linearized predictions", "prediction.linearized_outputs", "prediction/test_linearized.py", "linearized"),
+    ("linearized predictions", "prediction.outputs", "prediction/test_linearized.py", "linearized"),
     # measures
     ("NLL", "metrics.nll", "metrics/test_classification.py", "nll"),
     ("accuracy", "metrics.accuracy", "metrics/test_classification.py", "accuracy"),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from bayeswell.core.errors import CompositionError, DataError, FitWarning, NetworkError
+from bayeswell.core.errors import CompositionError, DataError, NetworkError
 from bayeswell.core.random import make_generator
 from bayeswell.nn import bayesian, drawn_dropout
 from bayeswell.posteriors import Empirical, Mixture
@@ -130,12 +130,6 @@ def test_masks_are_off_at_the_mean() -> None:
     net = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 2)).eval()
     model, x = bayesian(drawn_dropout(net), "delta"), torch.randn(4, 3)
     torch.testing.assert_close(collect(model, x, 9, prediction="mean"), net(x)[None].detach())
-
-
-def test_masks_that_drop_nothing_warn() -> None:
-    net = nn.Sequential(nn.Linear(3, 8), nn.Dropout(1e-9), nn.Linear(8, 2))
-    with pytest.warns(FitWarning, match="dropout probability is too small"):
-        predict(bayesian(drawn_dropout(net), "delta"), torch.randn(4, 3), "categorical")
 
 
 def test_mean_of_a_mixture_averages_its_mean_networks() -> None:

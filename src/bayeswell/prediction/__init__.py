@@ -5,7 +5,6 @@ from __future__ import annotations
 from .calibration import Calibration, HeldOut, find_calibration, with_scaled_std
 from .draws import draws, num_distinct_draws
 from .evaluate import Evaluation, evaluate
-from .linearized import linearized_outputs
 from .mixture import PredictiveMixture
 from .outputs import outputs
 from .predict import expected_nll, nll_matrix, predict, predictive_nll
@@ -25,7 +24,6 @@ __all__ = [
     "evaluate",
     "expected_nll",
     "find_calibration",
-    "linearized_outputs",
     "load",
     "nll_matrix",
     "num_distinct_draws",

@@ -30,8 +30,8 @@ from ..likelihoods import LIKELIHOODS
 from ..posteriors import Delta, Empirical, Mixture, scale_std
 from .draws import Model
 from .inputs import as_inputs, as_targets
-from .outputs import grouped, outputs
-from .predict import check_counts, make_source
+from .outputs import stacked_outputs
+from .predict import make_source, nll_by_draw
 
 SCALES = (0.0, 0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0)
 TEMPERATURES = tuple(2.0 ** (step / 2) for step in range(-6, 7))
@@ -97,7 +97,6 @@ def find_calibration(
     held_out: Sequence[HeldOut], *, draws: int = 100, batch_size: int = 1000, seed: int = 0
 ) -> Calibration:
     """Return the two numbers for one model, or common ones for several models with a held-out part each."""
-    check_counts(draws, batch_size)
     held_out = [dataclasses.replace(one, likelihood=LIKELIHOODS.resolve(one.likelihood)) for one in held_out]
     scales = SCALES if all(can_scale_std(one.model.posterior) for one in held_out) else (1.0,)
     temperatures = TEMPERATURES if all(one.likelihood.supports("tempered") for one in held_out) else (1.0,)
@@ -169,18 +168,14 @@ class _Losses:
         model = with_scaled_std(one.model, scale)
         likelihoods = [one.likelihood if t == 1 else one.likelihood.tempered(t) for t in temperatures]
         joint = not one.likelihood.supports("probabilities")
-        source = make_source(model, None, self.seed)
+        source = make_source(model, None, self.seed, self.draws, self.batch_size)
         total, count = torch.tensor(-math.inf, dtype=torch.float64), 0
-        for found in grouped(outputs(model, one.inputs, self.draws, source, self.batch_size, joint=joint)):
-            targets = one.targets.to(found.device)
+        for stack in stacked_outputs(model, one.inputs, self.draws, source, self.batch_size, joint=joint):
             if count == 0:
-                one.likelihood.check(targets, found[0])
-            count += len(found)
-            repeated = targets.expand(len(found), *targets.shape).flatten(0, 1)
-            with torch.no_grad():
-                losses = torch.stack([part.nll(found.flatten(0, 1), repeated) for part in likelihoods])
-            logs = -losses.double().cpu().unflatten(1, (len(found), -1))
-            total = torch.logaddexp(total, logs.logsumexp(1))
+                one.likelihood.check(one.targets.to(stack.device), stack[0])
+            count += len(stack)
+            losses = torch.stack([nll_by_draw(part, stack, one.targets) for part in likelihoods])
+            total = torch.logaddexp(total, (-losses).logsumexp(1))
         return math.log(count) - total
 
     def penalized(self, point: Point) -> float:

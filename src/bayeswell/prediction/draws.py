@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..core.protocols import EMPIRICAL, MIXTURE, POINT
@@ -14,6 +15,8 @@ from ..nn import DrawnDropout, draw_masks
 Model = Any
 """A ``BayesianModule``, or what has its ``net``, ``posterior``, ``prediction``, ``linear_layers``, ``lock`` and
 ``call``."""
+Network = Mapping[str, Tensor]
+"""Tensors by name, for ``model.call``."""
 
 
 def has_masks(net: nn.Module) -> bool:
@@ -31,15 +34,19 @@ def num_distinct_draws(model: Model, count: int) -> int:
     return count if networks is None else min(count, networks)
 
 
-def draws(model: Model, count: int, generator: Any) -> Iterator[dict[str, Tensor]]:
-    """Yield drawn networks for ``model.call``, one at a time; draws that only repeat others are left out."""
+def draws(model: Model, count: int, generator: torch.Generator | None) -> Iterator[Network]:
+    """Return drawn networks for ``model.call``, made one at a time; draws that only repeat others are left out."""
+    networks: Iterator[Network]
+    if not has_masks(model.net):
+        networks = model.posterior.draws(num_distinct_draws(model, count), generator)
+        return networks
     # A separate generator: a posterior may draw several networks before it yields the first.
-    masks = derived_generator(generator) if has_masks(model.net) else None
-    for weights in model.posterior.draws(num_distinct_draws(model, count), generator):
-        yield weights if masks is None else {**weights, **draw_masks(model.net, masks)}
+    masks = derived_generator(generator)
+    networks = model.posterior.draws(count, generator)
+    return ({**weights, **draw_masks(model.net, masks)} for weights in networks)
 
 
-def mean_networks(model: Model) -> Iterator[dict[str, Tensor]]:
+def mean_networks(model: Model) -> Iterator[Network]:
     """Yield the network at the posterior mean, without dropout; for a mixture that of each component."""
     posterior = model.posterior
     if MIXTURE in posterior.provides and EMPIRICAL not in posterior.provides:

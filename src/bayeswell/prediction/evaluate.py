@@ -16,10 +16,10 @@ from ..likelihoods import LIKELIHOODS
 from ..metrics import Estimate, flat_record, measure, measure_examples, nll, sample_crps
 from ..tables import Preparation
 from .draws import Model
-from .inputs import as_inputs, as_targets, like_of, with_targets
+from .inputs import as_inputs, as_targets, with_targets
 from .mixture import PredictiveMixture
-from .outputs import grouped, outputs
-from .predict import NLLFold, PredictionFold, check_counts, make_source, mixture_nll, predict
+from .outputs import stacked_outputs
+from .predict import PredictionFold, make_source, mixture_nll, nll_by_draw, predict
 from .predictions import ClassPrediction, RealPrediction, data_frame
 
 CRPS_SAMPLES = 1000
@@ -119,14 +119,16 @@ def evaluate(
         ood = None if ood is None else preparation.inputs(ood)
     part, ready = LIKELIHOODS.resolve(likelihood), as_inputs(model, inputs)
     truth = as_targets(targets, num_examples(ready))
-    check_counts(draws, batch_size)
-    settings: dict[str, Any] = {"draws": draws, "batch_size": batch_size, "seed": seed, "prediction": prediction}
-    predicted, matrix = _predict_and_score(model, ready, truth, part, **settings)
+    source = make_source(model, None, seed, draws, batch_size)
+    predicted, matrix = _predict_and_score(model, ready, truth, part, source, draws, batch_size, prediction)
     shift = 0.0 if preparation is None else preparation.nll_shift
     arrays = {"losses": mixture_nll(matrix) + shift, "expected_losses": matrix.mean(0) + shift}
     if isinstance(predicted, ClassPrediction):
         arrays |= _class_arrays(predicted, part, truth)
-        arrays |= {} if ood is None else _ood_arrays(predict(model, ood, part, **settings))
+        if ood is not None:
+            other: Any = predict(model, ood, part, draws, batch_size=batch_size, seed=seed, prediction=prediction)
+            arrays["ood_probabilities"] = other.probabilities.cpu()
+            arrays["ood_mutual_information"] = other.mutual_information.cpu()
     if preparation is not None and predicted is not None:
         predicted = preparation.restore(predicted)
     if isinstance(predicted, RealPrediction):
@@ -148,20 +150,20 @@ def _predict_and_score(
     inputs: Any,
     targets: Tensor,
     likelihood: Likelihood,
-    *,
+    source: torch.Generator | None,
     draws: int,
     batch_size: int | None,
-    seed: int,
     prediction: str | None,
 ) -> tuple[ClassPrediction | RealPrediction | None, Tensor]:
-    losses, classes = NLLFold(likelihood, targets), likelihood.supports("probabilities")
-    fold = PredictionFold(likelihood, keep_samples=not classes)
-    source = make_source(model, None, seed)
-    for found in grouped(outputs(model, inputs, draws, source, batch_size, prediction=prediction, joint=not classes)):
-        losses.update(found)
+    classes = likelihood.supports("probabilities")
+    fold, rows = PredictionFold(likelihood, draws, keep_samples=not classes), []
+    for stack in stacked_outputs(model, inputs, draws, source, batch_size, prediction=prediction, joint=not classes):
+        if not rows:
+            likelihood.check(targets.to(stack.device), stack[0])
+        rows.append(nll_by_draw(likelihood, stack, targets))
         if likelihood.supports("probabilities") or likelihood.supports("mean_and_variance"):
-            fold.update(found, most_draws=draws)
-    return (fold.result(like_of(model).dtype) if fold.count else None), losses.matrix.double()
+            fold.update(stack)
+    return (fold.result() if fold.count else None), torch.cat(rows)
 
 
 def _class_arrays(predicted: ClassPrediction, likelihood: Likelihood, targets: Tensor) -> Arrays:
@@ -181,14 +183,6 @@ def _class_arrays(predicted: ClassPrediction, likelihood: Likelihood, targets: T
         "labels": labels,
         "mutual_information": information,
         "losses": nll.by_example(probabilities, labels),
-    }
-
-
-def _ood_arrays(predicted: ClassPrediction | RealPrediction) -> Arrays:
-    assert isinstance(predicted, ClassPrediction)
-    return {
-        "ood_probabilities": predicted.probabilities.cpu(),
-        "ood_mutual_information": predicted.mutual_information.cpu(),
     }
 
 

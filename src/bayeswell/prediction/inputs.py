@@ -13,20 +13,18 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler
 from ..core.errors import DataError
 from ..core.protocols import Inputs
 from ..core.pytree import num_examples, tree_cat, tree_index, tree_map, tree_tensors
+from ..core.random import make_generator
 from ..nn import evaluation_mode
 from ..tables import as_tensors
-from .draws import Model, draws
+from .draws import Model
 
 LOADER_BATCH = 1000
 
 
 def like_of(model: Model) -> Tensor:
     """Return a tensor with the floating dtype and the device of the model."""
-    for tensor in chain(model.parameters(), model.buffers()):
-        if tensor.is_floating_point():
-            found: Tensor = tensor
-            return found
-    return torch.empty(0)
+    tensors = chain(model.parameters(), model.buffers())
+    return next((tensor for tensor in tensors if tensor.is_floating_point()), torch.empty(0))
 
 
 def as_inputs(model: Model, inputs: Any) -> Inputs:
@@ -37,20 +35,24 @@ def as_inputs(model: Model, inputs: Any) -> Inputs:
     """
     if isinstance(inputs, DataLoader | Dataset):
         inputs = read_loader(inputs)[0]
-    like = like_of(model)
-    converted = as_tensors(inputs, like.dtype, "inputs")
+    dtype = like_of(model).dtype
+    converted = as_tensors(inputs, dtype, "inputs")
     tensors = tree_tensors(converted)
-    if not tensors or tensors[0].dim() == 0 or tensors[0].numel() == 0:
+    if not tensors or any(tensor.numel() == 0 for tensor in tensors):
         raise DataError(
             f"inputs of type {type(inputs).__name__} hold no examples; give a tensor, an array or a DataLoader"
         )
+    if len({tuple(tensor.shape[:1]) for tensor in tensors}) > 1:
+        shapes = [tuple(tensor.shape) for tensor in tensors]
+        raise DataError(f"the inputs have shapes {shapes}; give equal numbers of examples")
     for tensor in tensors:
-        if tensor.dim() == 0 or len(tensor) != len(tensors[0]):
-            raise DataError(
-                f"the inputs have {len(tensors[0])} and {tuple(tensor.shape)[:1]} examples; give equal numbers"
-            )
-        _check_finite(tensor)
-    return converted if all(t.is_floating_point() for t in tensors) else _with_accepted_integers(model, converted, like)
+        if not bool(tensor.isfinite().all()):
+            index = tuple((~tensor.isfinite()).nonzero()[0].tolist())
+            raise DataError(f"the inputs hold {tensor[index].item():g} at index {index}; every number must be finite")
+    if all(tensor.is_floating_point() for tensor in tensors) or _accepts(model, converted):
+        return converted
+    real = tree_map(lambda tensor: tensor.to(dtype), converted)
+    return real if _accepts(model, real) else converted
 
 
 def as_targets(targets: Any, examples: int) -> Tensor:
@@ -108,22 +110,14 @@ def _split(batch: Any) -> tuple[Inputs, Any]:
     return (batch[0] if isinstance(batch, tuple | list) else batch), None
 
 
-def _check_finite(tensor: Tensor) -> None:
-    if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-        index = tuple((~tensor.isfinite()).nonzero()[0].tolist())
-        raise DataError(f"the inputs hold {tensor[index].item():g} at index {index}; every number must be finite")
-
-
 @torch.no_grad()
-def _with_accepted_integers(model: Model, inputs: Inputs, like: Tensor) -> Inputs:
-    weights = next(iter(draws(model, 1, torch.Generator(like.device).manual_seed(0))))
+def _accepts(model: Model, inputs: Inputs) -> bool:
+    like = like_of(model)
     few = on_device(tree_index(inputs, slice(2)), like.device)
-    real = tree_map(lambda t: t if t.is_floating_point() else t.to(like.dtype), inputs)
-    for candidate, chosen in ((few, inputs), (tree_map(lambda t: t.to(like.dtype), few), real)):
-        try:
-            with evaluation_mode(model):
-                model.call(weights, candidate)
-        except (RuntimeError, TypeError, ValueError, IndexError):
-            continue
-        return chosen
-    return inputs
+    weights = next(iter(model.posterior.draws(1, make_generator(0, like.device))))
+    try:
+        with evaluation_mode(model):
+            model.call(weights, few)
+    except (RuntimeError, TypeError, ValueError, IndexError):
+        return False
+    return True

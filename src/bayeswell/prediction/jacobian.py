@@ -28,7 +28,6 @@ from ..core.pytree import num_examples, tree_index
 from ..estimators.by_layer import replaced_forwards
 from ..nn import evaluation_mode, plain_attention
 from .draws import Model, has_masks
-from .inputs import like_of, on_device
 
 MOST_OUTPUTS = 64
 """Of an example; with more, the Jacobian costs more than draws."""
@@ -204,7 +203,7 @@ class Jacobians:
             return self.model.call({}, inputs), calls
 
     def _examples(self, rows: slice) -> Inputs:
-        return on_device(tree_index(self.inputs, rows), like_of(self.model).device)
+        return tree_index(self.inputs, rows)
 
 
 def layers_of_all_weights(model: Model) -> list[LinearLayer]:

@@ -11,7 +11,7 @@ Networks without a layer-wise Jacobian take one pass in forward mode for each dr
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 
@@ -22,10 +22,12 @@ from torch.func import jvp
 from ..core.protocols import Covariance, Inputs
 from ..core.random import standard_normal
 from ..nn import evaluation_mode, plain_attention
-from .draws import Model, draws
-from .inputs import batches_of, like_of, on_device
+from .draws import Model, Network, draws
+from .inputs import batches_of
 from .jacobian import Jacobians, Unsuitable
 
+GROUP = 1 << 17
+"""Numbers of a stack of outputs; more draws at once save calls for small data."""
 MOST_DRAWN = 1 << 25
 """Weights of drawn networks that are held at a time."""
 
@@ -34,16 +36,15 @@ _forward_mode = threading.Lock()
 
 
 @torch.no_grad()
-def linearized_outputs(
+def linearized_stacks(
     model: Model,
     inputs: Inputs,
     count: int,
-    generator: torch.Generator | None = None,
-    batch_size: int | None = None,
-    *,
-    joint: bool = True,
+    generator: torch.Generator | None,
+    batch_size: int | None,
+    joint: bool,
 ) -> Iterator[Tensor]:
-    """Yield f(m) + J (w - m) for one drawn network after another; arguments as in ``outputs``."""
+    """Yield stacks of f(m) + J (w - m) of drawn networks; arguments as in ``outputs``."""
     try:
         jacobians = Jacobians(model, inputs, count, batch_size)
     except Unsuitable:
@@ -51,9 +52,11 @@ def linearized_outputs(
         return
     covariance = None if joint else model.posterior.covariance()
     if covariance is None:
-        yield from _of_networks(model, jacobians, count, generator)
+        stacks = _of_networks(model, jacobians, count, generator)
     else:
-        yield from _of_each_example(jacobians, covariance, count, generator)
+        stacks = _of_each_example(jacobians, covariance, count, generator)
+    for stack in stacks:
+        yield from stack.split(max(1, GROUP // stack[0].numel()))
 
 
 def _of_networks(model: Model, jacobians: Jacobians, count: int, generator: torch.Generator | None) -> Iterator[Tensor]:
@@ -62,7 +65,7 @@ def _of_networks(model: Model, jacobians: Jacobians, count: int, generator: torc
     while some := list(islice(networks, group)):
         changes = {name: torch.stack([own[name] for own in some]) - mean for name, mean in jacobians.center.items()}
         found = torch.cat([one.outputs + one.times(changes) for one in jacobians], dim=1)
-        yield from found.reshape(len(some), -1, *jacobians.shape)
+        yield found.reshape(len(some), -1, *jacobians.shape)
 
 
 def _of_each_example(
@@ -72,8 +75,9 @@ def _of_each_example(
     found = [(one.outputs, root(one.covariance(covariance))) for one in jacobians]
     mean, roots = (torch.cat(parts) for parts in zip(*found, strict=True))
     noise = standard_normal((count, mean.shape[1]), like=mean, generator=generator)
-    for numbers in noise:
-        yield (mean + roots @ numbers).view(-1, *jacobians.shape)
+    for numbers in noise.split(max(1, GROUP // mean.numel())):
+        moved = torch.stack([mean + roots @ own for own in numbers])
+        yield moved.view(len(numbers), -1, *jacobians.shape)
 
 
 def root(covariance: Tensor) -> Tensor:
@@ -101,16 +105,13 @@ def _by_forward_mode(
     model: Model, inputs: Inputs, count: int, generator: torch.Generator | None, batch_size: int | None
 ) -> Iterator[Tensor]:
     center = model.layout.unflatten(model.posterior.mean.detach())
-    device = like_of(model).device
     batches = list(batches_of(inputs, batch_size))
     for weights in draws(model, count, generator):
-        yield torch.cat([linearized_call(model, center, weights, on_device(batch, device)) for batch in batches])
+        yield torch.cat([_moved_outputs(model, center, weights, batch) for batch in batches])[None]
 
 
-def linearized_call(
-    model: Model, center: Mapping[str, Tensor], weights: Mapping[str, Tensor], inputs: Inputs
-) -> Tensor:
-    """Return f(m) + J (w - m) by one pass in forward mode, for any network; dropout masks are used as they are."""
+def _moved_outputs(model: Model, center: Network, weights: Network, inputs: Inputs) -> Tensor:
+    # f(m) + J (w - m) by one pass in forward mode; dropout masks are used as they are.
     others = {name: tensor for name, tensor in weights.items() if name not in center}
     change = {name: weights[name] - mean for name, mean in center.items()}
     with _forward_mode, evaluation_mode(model), plain_attention(), _plain_recurrence(model.net):
