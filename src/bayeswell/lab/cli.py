@@ -158,7 +158,6 @@ def _parsed(name: str, arguments: Sequence[str]) -> Any:
 
 
 def _known_option(command: str, argument: str, options: set[str]) -> str:
-    """Return an argument with the underscores of its option as dashes; unknown options are refused."""
     option, equals, value = argument.partition("=")
     if not re.fullmatch(r"--[A-Za-z][\w-]*", option):
         return argument
@@ -180,7 +179,6 @@ def _argument_error(text: str) -> str:
 
 
 def _add_settings(parser: ArgumentParser, skipped: Sequence[str] = ()) -> None:
-    """Add an option for each setting of a run; None stands for the default or the value of --config."""
     parser.add_argument("--config", type=str | None, metavar="FILE", help="TOML file of settings; options override it")
     hints, texts = typing.get_type_hints(RunSettings), RunSettings.descriptions()
     for name in RunSettings.names():
@@ -209,7 +207,6 @@ def _add_output(parser: ArgumentParser, *, quiet: bool = False) -> None:
 
 
 def _settings(options: Any) -> RunSettings:
-    """Return the settings of --config, changed by the options that were given, then by --set."""
     settings = RunSettings() if options.config is None else RunSettings.from_toml(options.config)
     given = {name: getattr(options, name, None) for name in RunSettings.names()}
     settings = settings.changed(**{name: value for name, value in given.items() if value is not None})
@@ -227,7 +224,6 @@ def _assignments(option: str, groups: Sequence[Sequence[str]]) -> dict[str, Any]
 
 
 def _value(text: str) -> Any:
-    """Return a number, boolean, list or table in JSON; any other text as it is."""
     try:
         return json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
     except ValueError:
@@ -365,7 +361,6 @@ def _compare(options: Any) -> int:
 
 
 def _changes(settings: RunSettings, *skipped: str) -> dict[str, Any]:
-    """Return the settings that differ from their defaults."""
     default = RunSettings()
     names = [name for name in RunSettings.names() if name not in skipped]
     return {name: getattr(settings, name) for name in names if getattr(settings, name) != getattr(default, name)}
@@ -395,10 +390,9 @@ def _sweep(options: Any) -> int:
     space = {key: _values(value) for key, value in _assignments("--space", options.space).items()}
     folder = base.folder or os.path.join("runs", f"sweep-{base.title}")
     found = sweep(
-        space, base.data, base.method, trials=options.trials, score=options.score, epochs=base.epochs,
-        validation=base.validation or 0.2, sampler=options.sampler, prune=options.prune, seed=base.seed,
-        name=options.name, folder=folder, storage=options.storage, workers=options.workers,
-        progress=not options.quiet, **_changes(base, "data", "method", "epochs", "validation", "seed", "folder"),
+        space, base.data, base.method, trials=options.trials, score=options.score, sampler=options.sampler,
+        prune=options.prune, name=options.name, folder=folder, storage=options.storage, workers=options.workers,
+        progress=not options.quiet, **_changes(base, "data", "method", "folder"),
     )  # fmt: skip
     _print(json_text(found.to_json()) if options.json else f"{found.text(terminal_width())}\ntrials in {folder}")
     return 0 if found.trials else FAILED

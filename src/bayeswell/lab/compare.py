@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from .comparison import COMPARISON, ComparedRun, Comparison
 from .data import DataSet
 from .overrides import with_settings
 from .runs import train
-from .settings import RunSettings
+from .settings import Code, RunSettings
 from .terminal import WIDTH, one_line
 
 __all__ = ["COMPARISON", "ComparedRun", "Comparison", "compare"]
@@ -122,7 +121,7 @@ def _problems(problems: Any) -> dict[str, Any]:
 
 
 def _seeds(seeds: int | Sequence[int]) -> list[int]:
-    found = list(range(check_integer("compare", "seeds", seeds))) if isinstance(seeds, Integral) else list(seeds)
+    found = [*seeds] if isinstance(seeds, Sequence) else [*range(check_integer("compare", "seeds", seeds))]
     if not found or len(set(found)) < len(found):
         raise SettingError(f"compare: `seeds` = {seeds!r}; give a number, or different seeds")
     return found
@@ -145,13 +144,8 @@ def _tasks(methods: Mapping[str, RunSettings], problems: Mapping[str, Any], seed
 
 
 def _task(problem: str, choice: Any, label: str, settings: RunSettings) -> Task:
-    net, data = None, choice
-    if isinstance(choice, tuple) and (isinstance(choice[0], nn.Module) or callable(choice[0])):
-        net, *rest = choice
-        data = rest[0] if len(rest) == 1 else _flat(rest)
-    elif isinstance(choice, tuple):
-        data = _flat(choice)
-    if isinstance(data, str | Mapping):
+    net, data = split_problem(choice)
+    if isinstance(data, str | Mapping | Code):
         settings, data = settings.changed(data=data), None
     else:
         settings = settings.changed(data=problem)
@@ -160,9 +154,16 @@ def _task(problem: str, choice: Any, label: str, settings: RunSettings) -> Task:
     return Task(ComparedRun(problem, label, settings.seed, settings.fold, folder=folder), settings, data, net)
 
 
-def _flat(parts: Sequence[Any]) -> tuple[Any, ...]:
-    """Return ((x, y), (x_test, y_test)) as (x, y, x_test, y_test)."""
-    return tuple(one for part in parts for one in (part if isinstance(part, tuple) else (part,)))
+def split_problem(choice: Any) -> tuple[Any, Any]:
+    """Return the network, None without, and the data of ``(net, data...)`` or of data alone."""
+    if not isinstance(choice, tuple):
+        return None, choice
+    has_net = isinstance(choice[0], nn.Module) or callable(choice[0])
+    net, rest = (choice[0], choice[1:]) if has_net else (None, choice)
+    if len(rest) == 1:
+        return net, rest[0]
+    # ((x, y), (x_test, y_test)) becomes (x, y, x_test, y_test).
+    return net, tuple(one for part in rest for one in (part if isinstance(part, tuple) else (part,)))
 
 
 def _letters(name: str) -> str:
@@ -177,7 +178,6 @@ def _check_method(label: str, settings: RunSettings) -> None:
 
 
 def _train_all(tasks: Sequence[Task], folder: Path | None, workers: int) -> Iterator[tuple[int, ComparedRun]]:
-    """Yield the finished runs with their numbers; a pool that lost a worker is made again for the rest."""
     left = dict(enumerate(tasks))
     for attempt in range(_ATTEMPTS):
         pool = joblib.Parallel(n_jobs=workers if workers > 1 else None, return_as="generator_unordered")

@@ -263,12 +263,13 @@ def _loaded(place: Path, entry: Mapping[str, Any]) -> ComparedRun:
 
 
 def _score(key: str) -> Score:
-    """Return the score of a key such as "nll" or "ood_auroc_entropy.letters"."""
     return find_score(key.partition(".")[0])
 
 
 def _checked(scores: Sequence[str]) -> list[str]:
-    return [score for score in scores if _score(score)]
+    for score in scores:
+        _score(score)
+    return list(scores)
 
 
 def _heading(key: str) -> str:

@@ -49,7 +49,6 @@ def read_file(path: str | os.PathLike[str], shape: Sequence[int] | None, *, by_n
 
 
 def _numbers(place: Path) -> Tensor:
-    """Return all cells of a table as numbers; a first row of numbers is no header."""
     import pandas
 
     table = read_table(str(place))
@@ -85,7 +84,8 @@ def _shaped(values: Any, shape: Sequence[int] | None, path: Any) -> Any:
         return values
     if values[0].numel() != math.prod(shape):
         raise DataError(f"{path}: an input has shape {tuple(values.shape[1:])}; the run was trained on {tuple(shape)}")
-    return values.reshape(len(values), *shape)
+    shaped: Tensor = values.reshape(len(values), *shape)
+    return shaped
 
 
 def _images(files: Sequence[Path], shape: Sequence[int] | None, place: Path) -> Tensor:
@@ -93,7 +93,8 @@ def _images(files: Sequence[Path], shape: Sequence[int] | None, place: Path) -> 
         raise DataError(f"{place} has no images ({', '.join(IMAGE_ENDINGS)})")
     if shape is None or len(shape) != 3 or shape[0] not in (1, 3) or shape[1] != shape[2]:
         raise DataError(f"{place}: images, but the run was not trained on square images")
-    return real_pixels(torch.stack([read_image(file, shape[1], gray=shape[0] == 1) for file in files]))
+    pixels: Tensor = real_pixels(torch.stack([read_image(file, shape[1], gray=shape[0] == 1) for file in files]))
+    return pixels
 
 
 def _is_number(text: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What can be named: methods, data, models, scores and parts; and the runs in a folder."""
+"""Tables of methods, data, models, scores and parts, and of the runs in a folder."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class RunRecord:
 
     @property
     def ok(self) -> bool:
-        """Whether no check after training failed."""
+        """True if no check after training failed."""
         return all(check["ok"] is not False for check in self.checks)
 
     def all_scores(self) -> dict[str, Estimate]:
@@ -255,9 +255,10 @@ def example_arrays(tested: Evaluation, targets: Tensor) -> Arrays:
     if predicted is None:
         return arrays
     arrays |= _arrays(predicted)
-    mixture = predicted.mixture if isinstance(predicted, RealPrediction) else None
-    if mixture is not None and mixture.likelihood.supports("cdf"):
-        arrays["pit"] = _flat(mixture.cdf(targets.double().reshape(predicted.mean.shape)).float())
+    if isinstance(predicted, RealPrediction) and predicted.mixture is not None:
+        places = targets.double().reshape(predicted.mean.shape)
+        if predicted.mixture.likelihood.supports("cdf"):
+            arrays["pit"] = _flat(predicted.mixture.cdf(places).float())
     return arrays
 
 
@@ -350,7 +351,6 @@ def _arrays(predicted: ClassPrediction | RealPrediction) -> Arrays:
 
 
 def _flat(values: Tensor) -> Tensor:
-    """Return (S, 1) as (S,)."""
     return (values[:, 0] if values.dim() == 2 and values.shape[1] == 1 else values).detach().cpu().clone()
 
 
@@ -360,7 +360,6 @@ def _raw_targets(data: DataSet, targets: Tensor) -> Tensor:
 
 
 def _places(data: DataSet) -> Arrays:
-    """Return raw inputs of at most two columns, for plots over the input space."""
     if len(data.input_shape) != 1 or data.input_shape[0] > MOST_COLUMNS or data.vocabulary is not None:
         return {}
     parts = {"inputs": data.test[0], **{f"ood.{name}.inputs": inputs for name, inputs in data.ood.items()}}
@@ -373,7 +372,6 @@ def _places(data: DataSet) -> Arrays:
 
 
 def _checksums(place: Path) -> dict[str, str]:
-    """SHA-256 of the files beside ``result.json``, and of the manifest of the model."""
     files = [file for file in place.iterdir() if file.is_file() and not file.name.startswith(".")]
     files += [file for file in [place / "model" / "manifest.json"] if file.exists()]
     digests = {file.relative_to(place).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}

@@ -343,7 +343,6 @@ def load_problem(settings: RunSettings, data: Any = None, net: Any = None, name:
 
 
 def _made(net: Any, offered: Mapping[str, Any], settings: Mapping[str, Any]) -> nn.Module:
-    """Return a network, or the one that code, a function or a class makes."""
     found = net.load() if isinstance(net, Code) else net
     made = found if isinstance(found, nn.Module) else call_with("model", found, settings, offered)
     if not isinstance(made, nn.Module):
@@ -366,13 +365,12 @@ def _augment(settings: RunSettings) -> dict[str, Any]:
 
 
 def _document(settings: RunSettings, problem: Problem, own_data: bool, own_net: bool) -> dict[str, Any]:
-    """Settings, the recipe of a network by name, and checksums of objects that have no name."""
     choice: Any = None
     if settings.init is not None:
         choice = read_json(Path(settings.init) / SETTINGS)["network"]["choice"]
     elif not own_net and not isinstance(settings.model, Code | CodeRecord):
         choice = _model_choice(settings, problem.data)
-    objects = {"data": [problem.data.train, problem.data.test]} if own_data else {}
+    objects: dict[str, Any] = {"data": [problem.data.train, problem.data.test]} if own_data else {}
     objects |= {"net": problem.net} if own_net else {}
     network = {"choice": choice, **_recipe(settings, problem.data)}
     return {"settings": settings.to_dict(), "network": network, "objects": fingerprint(objects)}

@@ -23,13 +23,15 @@ from ..core.errors import BayeswellError, SettingError, check_choice, check_inte
 from ..metrics import find_score
 from ..training import Callback
 from ..training.callbacks import wants_progress
+from .compare import split_problem
 from .overrides import with_settings
 from .runs import train
-from .settings import RunSettings
+from .settings import Code, RunSettings
 from .terminal import WIDTH, one_line, table_text
 
 JOURNAL = "sweep.journal"
 SAMPLERS = ("tpe", "random", "grid")
+VALIDATION = 0.2
 HEARTBEAT, RETRIES = 60, 3
 """Seconds between signs of life of a trial on a database, and how often a killed one is tried again."""
 _DISTRIBUTIONS = ("log", "linear", "int")
@@ -106,16 +108,12 @@ def sweep(
     *,
     trials: int = 20,
     score: str = "nll",
-    epochs: int = 20,
-    validation: float = 0.2,
     sampler: str = "tpe",
     prune: bool = False,
-    seed: int = 0,
     name: str = "sweep",
     folder: str | os.PathLike[str] | None = None,
     storage: str | None = None,
     workers: int = 1,
-    net: Any = None,
     progress: bool | None = None,
     **settings: Any,
 ) -> Sweep:
@@ -127,35 +125,33 @@ def sweep(
     Args:
         space: settings and their values: ``["log", 1e-4, 1e-1]``, ``["linear", 0, 1]``, ``["int", 1, 8]``, or a list of
             choices. Names as in ``with_settings``, such as "lr", "rank", "posterior.rank", "epochs".
-        problem: data as in ``compare``.
+        problem: data, or a network with data, as in ``compare``.
         method: its name.
         trials: finished trials in all, of all processes.
         score: key of a score, on validation data.
-        epochs: passes over the data.
-        validation: share of the training examples that is held out.
         sampler: "tpe", "random" or "grid" (all combinations of lists of choices).
         prune: stop trials whose validation NLL is worse than the median of the others at the same epoch.
-        seed: of the sampler and of all trainings.
         name: of the study in the storage.
         folder: of the journal file and of the run of each trial; None: in memory.
         storage: URL of a database, such as postgresql://HOST/NAME, for several machines.
         workers: processes of this machine.
-        net: a network, or a function that makes one; None: as in the settings.
         progress: a line on stderr for each trial; None: if it is a terminal.
-        settings: of all runs, as in ``compare``.
+        settings: of all runs, as in ``compare``: ``epochs``, ``seed`` (also of the sampler), ``validation`` (0.2), ...
     """
     sign = find_score(score).sign
     if not sign:
         raise SettingError(f"score {score!r} has no better or worse; choose another")
-    base = with_settings(RunSettings(method=method, epochs=epochs, validation=validation, seed=seed), settings)
-    base = base.changed(data=problem) if isinstance(problem, str | Mapping) else base
-    job = _Job(_checked_space(space, base), base, problem, net, score, prune, folder, wants_progress(progress), trials)
+    base = with_settings(RunSettings(method=method, validation=VALIDATION), settings)
+    net, data = split_problem(problem)
+    if isinstance(data, str | Mapping | Code):
+        base, data = base.changed(data=data), None
+    job = _Job(_checked_space(space, base), base, data, net, score, prune, folder, wants_progress(progress), trials)
     check_choice("sweep", "sampler", sampler, SAMPLERS)
     check_integer("sweep", "trials", trials)
     with tempfile.TemporaryDirectory() as temporary:
         url = storage or str(Path(temporary if folder is None else folder) / JOURNAL)
-        study = _study(url, name, sampler, seed, sign, space)
-        seed += len(study.get_trials(deepcopy=False))  # A sweep that continues draws other settings.
+        study = _study(url, name, sampler, base.seed, sign, space)
+        seed = base.seed + len(study.get_trials(deepcopy=False))  # A sweep that continues draws other settings.
         seeds = range(seed, seed + check_integer("sweep", "workers", workers))
         calls = (joblib.delayed(_optimize)(job, url, name, sampler, one, sign) for one in seeds)
         joblib.Parallel(n_jobs=workers if workers > 1 else None)(calls)
@@ -170,7 +166,7 @@ class _Job:
 
     space: Space
     base: RunSettings
-    problem: Any
+    data: Any
     net: Any
     score: str
     prune: bool
@@ -183,10 +179,9 @@ class _Job:
         settings = with_settings(self.base, changes)
         if self.folder is not None:
             settings = settings.changed(folder=str(Path(self.folder) / "trials" / f"{trial.number:05d}"))
-        data = None if isinstance(self.problem, str | Mapping) else self.problem
         callbacks = [_Pruner(trial)] if self.prune else []
         try:
-            record = train(settings, data=data, net=self.net, callbacks=callbacks, resume=self.folder is not None)
+            record = train(settings, data=self.data, net=self.net, callbacks=callbacks, resume=self.folder is not None)
         except BayeswellError as error:
             trial.set_user_attr("error", one_line(str(error)))
             raise
@@ -212,7 +207,6 @@ class _Pruner(Callback):
 
 
 def _optimize(job: _Job, url: str, name: str, sampler: str, seed: int, sign: int) -> None:
-    """Train trials of a study until there are enough, together with any other process that does so."""
     study = _study(url, name, sampler, seed, sign, job.space)
     finished = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
@@ -258,7 +252,7 @@ def _sampler(name: str, seed: int, space: Space) -> optuna.samplers.BaseSampler:
 
 
 def _in_memory(study: optuna.Study) -> optuna.Study:
-    copy = optuna.create_study(study_name=study.study_name, direction=study.direction.name.lower())
+    copy = optuna.create_study(study_name=study.study_name, direction=study.direction)
     copy.add_trials(study.get_trials())
     return copy
 

@@ -114,7 +114,7 @@ class SafeStream:
 
     @property
     def lost_output(self) -> bool:
-        """Whether output was lost that a reader still wanted: a closed pipe is the reader's choice."""
+        """True if output was lost that a reader still wanted: a closed pipe is the reader's choice."""
         return self.error is not None and self.error.errno not in (errno.EPIPE, errno.EIO)
 
 
@@ -124,7 +124,7 @@ def safe_streams() -> Any:
     before = sys.stdout, sys.stderr
     # A stream that was closed before the process began is None.
     out, err = (SafeStream(stream or io.StringIO()) for stream in before)
-    sys.stdout, sys.stderr = out, err  # type: ignore[assignment]
+    sys.stdout, sys.stderr = out, err
     try:
         yield out
     finally:
