@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -40,66 +40,58 @@ class FunctionalNet:
 
     def __init__(self, net: nn.Module, layout: Layout) -> None:
         self.net = net
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._places: dict[str, tuple[dict[str, Any], str]] = {}
         self._recurrent = [module for module in net.modules() if isinstance(module, nn.RNNBase)]
         owners = {site.name: net.get_submodule(site.name.rpartition(".")[0]) for site in layout.sites}
         self._padded = {name: owner for name, owner in owners.items() if PADDING_ROW in owner._buffers}
         self._writes_inputs: dict[bool, bool] = {}
 
-    @property
-    def lock(self) -> AbstractContextManager[Any]:
-        """Held while tensors are in place; compiled code needs none, as it does not change the network."""
-        return nullcontext() if torch.compiler.is_compiling() else self._lock
-
     def __call__(self, weights: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:
         before = []
         for name, owner in self._padded.items():
             if name in weights:
                 weights = {**weights, name: with_padding(weights[name], owner)}
-        with self.lock:
-            forget_weights(self._recurrent)
+        # Compiled code does not change the network, and cannot hold a lock.
+        with nullcontext() if torch.compiler.is_compiling() else self.lock:
             try:
                 for name, tensor in weights.items():
-                    tensors, local_name = self._place(name)
+                    tensors, local_name = self._places.get(name) or self._find_place(name)
                     before.append((tensors, local_name, tensors[local_name]))
                     tensors[local_name] = tensor
-                return self._run(args, kwargs)
+                if self._recurrent:
+                    forget_weights(self._recurrent)
+                if self._writes_inputs.get(self.net.training) is False:
+                    return self.net(*args, **kwargs)
+                return self._run_on_copies(args, kwargs)
             finally:
                 # Backwards, as a shared module is reached by several names.
                 for tensors, local_name, tensor in reversed(before):
                     tensors[local_name] = tensor
-                forget_weights(self._recurrent)
+                if self._recurrent:
+                    forget_weights(self._recurrent)
 
-    def _place(self, name: str) -> tuple[dict[str, Any], str]:
-        place = self._places.get(name)
-        if place is None:
-            module_name, _, local_name = name.rpartition(".")
-            module = self.net.get_submodule(module_name)
-            tensors: dict[str, Any] = module._buffers if local_name in module._buffers else module._parameters
-            place = self._places[name] = tensors, local_name
-        return place
+    def _find_place(self, name: str) -> tuple[dict[str, Any], str]:
+        module_name, _, local_name = name.rpartition(".")
+        module = self.net.get_submodule(module_name)
+        tensors: dict[str, Any] = module._buffers if local_name in module._buffers else module._parameters
+        self._places[name] = tensors, local_name
+        return tensors, local_name
 
-    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the network; hand it copies of the inputs if it writes into them, or until that is known."""
+    def _run_on_copies(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        # The network writes into its inputs, or has not run in this mode yet.
         mode = self.net.training
-        writes = self._writes_inputs.get(mode)
-        if writes is False:
-            return self.net(*args, **kwargs)
         args, kwargs = tree_map(Tensor.clone, (args, kwargs))
         outputs = self.net(*args, **kwargs)
-        copies = tree_tensors((args, kwargs))
-        if writes is None and not (
-            torch.compiler.is_compiling() or in_transform() or torch.is_inference_mode_enabled()
-        ):
-            self._writes_inputs[mode] = any(tensor._version > 0 for tensor in copies)
+        if not (torch.compiler.is_compiling() or in_transform() or torch.is_inference_mode_enabled()):
+            self._writes_inputs[mode] = any(tensor._version > 0 for tensor in tree_tensors((args, kwargs)))
         return outputs
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_lock": None, "_places": {}}
+        return {**vars(self), "lock": None, "_places": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=threading.RLock())
+        vars(self).update(state, lock=threading.RLock())
 
 
 def unpack_inputs(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:

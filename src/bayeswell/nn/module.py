@@ -91,10 +91,9 @@ class BayesianModule(nn.Module):
         return self
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        with self.lock:
-            drawn = self.training and self.posterior.noise_size > 0
-            weights = self._drawn() if drawn else self.posterior.mean
-            returned = self._function(self.layout.unflatten(weights), *args, **kwargs)
+        drawn = self.training and self.posterior.noise_size > 0
+        weights = self._drawn() if drawn else self.posterior.mean
+        returned = self._function(self.layout.unflatten(weights), *args, **kwargs)
         return returned if self.output is None else output_tensor(returned, self.output)
 
     def call(self, weights: Mapping[str, Tensor], inputs: Inputs) -> Tensor:
@@ -103,8 +102,12 @@ class BayesianModule(nn.Module):
         The model does not change, and ``vmap`` and ``grad`` over ``weights`` and ``inputs`` work. Besides Bayesian
         parameters, ``weights`` may hold other parameters, BatchNorm statistics and dropout masks.
         """
-        args, kwargs = unpack_inputs(inputs)
-        return output_tensor(self._function(weights, *args, **kwargs), self.output)
+        if isinstance(inputs, Tensor):
+            returned = self._function(weights, inputs)
+        else:
+            args, kwargs = unpack_inputs(inputs)
+            returned = self._function(weights, *args, **kwargs)
+        return output_tensor(returned, self.output)
 
     def std_ratio(self) -> float:
         """Mean of posterior std / prior std: 1 is the prior, near 0 the network is deterministic."""

@@ -19,7 +19,7 @@ def output_tensor(returned: Any, output: Output | None = None) -> Tensor:
     Known are a tensor, an object with ``.logits`` (Hugging Face), a mapping with "logits", and a tuple of one tensor.
     """
     if output is None:
-        found = _only_tensor(returned)
+        found = returned if isinstance(returned, Tensor) else _only_tensor(returned)
         if not isinstance(found, Tensor):
             raise NetworkError(
                 f"the network returned {_kind(returned)}, but a likelihood takes one tensor; give `output`, a function "
@@ -41,8 +41,6 @@ def check_output(output: Any) -> None:
 
 
 def _only_tensor(returned: Any) -> Any:
-    if isinstance(returned, Tensor):
-        return returned
     logits = returned.get("logits") if isinstance(returned, Mapping) else getattr(returned, "logits", None)
     if isinstance(logits, Tensor):
         return logits
