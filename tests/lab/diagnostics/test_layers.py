@@ -67,7 +67,7 @@ def test_correlated_weights_add_their_total_correlation():
     assert covariance is not None
     assert covariance.factor is not None
     full = torch.diag(covariance.variances) + covariance.factor @ covariance.factor.T
-    correlation = 0.5 * (full.diagonal().log().sum() - torch.logdet(full))
+    correlation = 0.5 * (full.diagonal().log().sum() - torch.logdet(full)).detach()
     summary = layer_summary(found)
     assert summary.correlation == pytest.approx(float(correlation), rel=1e-3)
     assert summary.kl == pytest.approx(sum(row.kl or 0 for row in summary.layers) + float(correlation), rel=1e-4)
