@@ -126,6 +126,7 @@ def test_own_network_is_given_again(tmp_path: Path) -> None:
         load_run(tmp_path / "run")
     model = load_run(tmp_path / "run", Code.parse(code))
     assert model.model.net.a.out_features == 6
+    assert resume(tmp_path / "run", net=Code.parse(code)).scores == evaluate(tmp_path / "run").scores
     (tmp_path / "mine.py").write_text((tmp_path / "mine.py").read_text() + "# changed\n")
     with pytest.raises(SettingError, match="has changed"):
         load_run(tmp_path / "run", Code.parse(code))

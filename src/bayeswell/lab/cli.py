@@ -234,12 +234,12 @@ def _names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _code(text: str | None) -> Code | None:
+def _code(option: str, text: str | None) -> Code | None:
     if text is None:
         return None
     found = Code.parse(text)
     if found is None:
-        raise SettingError(f"--model {text!r}: a run knows its network, unless it is code: FILE.py:NAME")
+        raise SettingError(f"--{option} {text!r}: the run knows it, unless it is your own code: FILE.py:NAME")
     return found
 
 
@@ -268,8 +268,8 @@ def _resume_options(parser: ArgumentParser) -> None:
 
 
 def _resume(options: Any) -> int:
-    data = None if options.data is None else Code.parse(options.data) or options.data
-    record = resume(options.run, data=data, net=_code(options.model), progress=not options.quiet)
+    data, net = _code("data", options.data), _code("model", options.model)
+    record = resume(options.run, data=data, net=net, progress=not options.quiet)
     _print(json_text(record.to_json()) if options.json else run_summary(record, options.run))
     return 0
 
@@ -293,7 +293,7 @@ def _evaluate(options: Any) -> int:
     data = None if options.data is None else Code.parse(options.data) or options.data
     found = evaluate(
         options.run, data=data, ood=options.ood, draws=options.draws, seed=options.seed,
-        prediction=options.prediction, net=_code(options.model),
+        prediction=options.prediction, net=_code("model", options.model),
     )  # fmt: skip
     record = {
         "run": options.run, "examples": found.examples, "draws": found.draws, "prediction": found.prediction,
@@ -317,7 +317,12 @@ def _predict_options(parser: ArgumentParser) -> None:
 def _predict(options: Any) -> int:
     draws = {} if options.draws is None else {"draws": options.draws}
     found = predict_file(
-        options.run, options.input, seed=options.seed, prediction=options.prediction, net=_code(options.model), **draws
+        options.run,
+        options.input,
+        seed=options.seed,
+        prediction=options.prediction,
+        net=_code("model", options.model),
+        **draws,
     )
     frame = printable_frame(found, options.interval)
     if options.out is not None:

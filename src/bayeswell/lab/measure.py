@@ -223,14 +223,15 @@ def measure(
         calibration=None if result.calibration is None else dataclasses.asdict(result.calibration),
         checks=tuple(dataclasses.asdict(check) for check in result.checks),
         elbo=_elbo(result, data.preparation.nll_shift),
-        history=tuple(
-            {"member": member, **epoch.values()}
-            for member, history in enumerate(result.histories)
-            for epoch in history.epochs
-        ),
+        history=_history(result),
         versions={"bayeswell": __version__, "torch": torch.__version__, "python": platform.python_version()},
         per_example=examples,
     )
+
+
+def _history(result: Result) -> tuple[dict[str, float], ...]:
+    members = enumerate(result.histories)
+    return tuple({"member": member, **epoch.values()} for member, history in members for epoch in history.epochs)
 
 
 def ood_scores(tested: Evaluation, outside: ClassPrediction | RealPrediction) -> dict[str, Estimate]:

@@ -154,6 +154,11 @@ def resume(
 ) -> RunRecord:
     """Continue the run in a folder from its settings alone; objects and code have to be given again."""
     settings = run_settings(folder)
+    for name, code in (("data", data), ("model", net)):
+        if isinstance(code, Code):
+            _check_code(getattr(settings, name), code)
+            settings = settings.changed(**{name: code})
+    data, net = (None if isinstance(one, Code) else one for one in (data, net))
     return train(
         settings.changed(folder=os.fspath(folder)),
         data=data, net=net, resume=True, progress=progress, callbacks=callbacks,
@@ -400,8 +405,9 @@ def _check_same(folder: Path, document: Mapping[str, Any]) -> None:
 
 
 def _check_code(recorded: Any, net: Any) -> None:
-    if isinstance(recorded, Mapping) and isinstance(net, Code) and "sha256" in recorded:
-        CodeRecord(**recorded).check_same(net)
+    found = CodeRecord(**recorded) if isinstance(recorded, Mapping) and "sha256" in recorded else recorded
+    if isinstance(found, CodeRecord) and isinstance(net, Code):
+        found.check_same(net)
 
 
 def default_threads(net: nn.Module) -> int:
