@@ -15,7 +15,7 @@ from ..core.protocols import POINT, AveragerPart, Inputs, Progress
 from ..core.pytree import tree_map
 from ..core.random import make_generator
 from ..nn import BayesianModule, has_statistics
-from ..training.columns import Columns
+from ..training.data import Columns
 from ..training.finalize import with_statistics
 
 
