@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bayeswell.methods import find_method
-from bayeswell.training.columns import Columns
-from bayeswell.training.data import as_data
+from bayeswell.training.data import Columns, as_data
 from bayeswell.training.devices import Devices, Engine
 from bayeswell.training.members import Member, Plan, train_members
 
@@ -32,7 +32,7 @@ def plan(method: str = "bbb", **settings: Any) -> Plan:
 
 
 def run(one: Plan, workers: int = 1) -> list[Member]:
-    return train_members(one, Engine(Devices("cpu")), Devices("cpu"), workers)
+    return train_members(dataclasses.replace(one, workers=workers), Engine(Devices("cpu")))
 
 
 def weights(member: Member) -> list[Tensor]:

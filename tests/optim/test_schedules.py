@@ -14,6 +14,7 @@ from bayeswell.core.errors import DataError, SettingError
 from bayeswell.core.protocols import Progress
 from bayeswell.optim import (
     SCHEDULES,
+    Constant,
     Cosine,
     Cyclic,
     Linear,
@@ -33,7 +34,7 @@ def factors(schedule: object, total: int, steps: int | None = None) -> list[floa
 
 
 def test_values_at_points() -> None:
-    assert factors("constant", 3) == [1.0] * 3
+    assert factors("constant", 3) == factors(Constant(), 3) == [1.0] * 3
     step = factors(StepDecay((0.55, 0.75), 0.1), 100)
     assert [step[k] for k in (0, 54, 55, 74, 75, 99)] == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01])
     cosine = factors(Cosine(0.1), 100, 150)

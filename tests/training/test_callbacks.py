@@ -9,8 +9,7 @@ import pytest
 
 from bayeswell.core.errors import FileError, SettingError
 from bayeswell.training import CSVLog, KeepBest, ProgressBar
-from bayeswell.training.columns import Columns
-from bayeswell.training.data import held_out
+from bayeswell.training.data import Columns, held_out
 from small_runs import X, Y, plan, run
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.core.errors.BayeswellWarning")
@@ -64,8 +63,8 @@ def test_csv_log(tmp_path: Path) -> None:
 
 def test_early_stopping_by_accuracy_and_unknown_metric() -> None:
     validation = held_out((X, Y), Columns(), None)
-    member = run(plan("map", keep_best=KeepBest("accuracy", patience=1), validation=validation, epochs=30))[0]
+    member = run(plan("map", early_stopping=KeepBest("accuracy", patience=1), validation=validation, epochs=30))[0]
     scores = [record.validation["accuracy"] for record in member.history.epochs]
     assert scores[-1] <= max(scores[:-1])
     with pytest.raises(SettingError, match="acuracy"):
-        run(plan("map", keep_best=KeepBest("acuracy"), validation=validation, epochs=1))
+        run(plan("map", early_stopping=KeepBest("acuracy"), validation=validation, epochs=1))

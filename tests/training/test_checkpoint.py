@@ -18,8 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from bayeswell.core.errors import FileError, SettingError
 from bayeswell.training.callbacks import Callback, KeepBest
 from bayeswell.training.checkpoint import Interrupted, RunFolder, Terminated, stop_signals
-from bayeswell.training.columns import Columns
-from bayeswell.training.data import as_data, held_out
+from bayeswell.training.data import Columns, as_data, held_out
 from bayeswell.training.fingerprint import fingerprint
 from bayeswell.training.loop import Run
 from small_runs import METHODS, X, Y, plan, run, same, weights
@@ -82,7 +81,7 @@ def test_resume_with_a_loader_and_early_stopping(tmp_path: Path) -> None:
         validation = held_out((X[:20], Y[:20]), Columns(), None)
         noise = Noise()
         return {
-            "data": as_data(loader, Columns()), "validation": validation, "keep_best": KeepBest(patience=2),
+            "data": as_data(loader, Columns()), "validation": validation, "early_stopping": KeepBest(patience=2),
             "callbacks": [noise], "epochs": 8, "changes": {"lr": 0.3},
         }  # fmt: skip
 

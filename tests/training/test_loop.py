@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from bayeswell.core.errors import DataError, DivergenceError
 from bayeswell.methods import find_method
 from bayeswell.training.callbacks import Callback
-from bayeswell.training.columns import Columns
-from bayeswell.training.data import as_data
+from bayeswell.training.data import Columns, as_data
 from bayeswell.training.devices import Devices, Engine
 from bayeswell.training.loop import Run, StepOptions, train_step
 from small_runs import METHODS, X, Y, network, plan, run, same, weights

@@ -5,8 +5,7 @@ from __future__ import annotations
 from .callbacks import Callback, CSVLog, KeepBest, ProgressBar
 from .checkpoint import Interrupted, RunFolder, Terminated
 from .checks import Check
-from .columns import Columns
-from .data import Batch, Data, LoaderData, TensorData, as_data, held_out
+from .data import Batch, Columns, Data, LoaderData, TensorData, as_data, held_out
 from .devices import Devices, Engine
 from .elbo import FinalELBO, final_elbo
 from .finalize import finalize

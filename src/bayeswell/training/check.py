@@ -14,7 +14,7 @@ from ..core.protocols import Inputs, Likelihood
 from ..core.pytree import tree_index, tree_map, tree_tensors
 from ..methods import TrainState
 from ..nn import evaluation_mode
-from .data import Data, TensorData, real_inputs
+from .data import Batch, Data, TensorData, as_real
 
 FEW = 32
 """Examples that the network is tried with."""
@@ -22,25 +22,33 @@ FEW = 32
 
 def check_before_training(state: TrainState, data: Data, validation: Data | None, *, trains: bool = True) -> None:
     """Raise DataError or NetworkError for what cannot be trained; warn about what was probably not meant."""
-    _check_values(data)
-    if isinstance(data, TensorData) and data.all.sample_weight is not None:
-        _check_weights(state, data.all.sample_weight)
-    inputs = tree_index(data.first().inputs, slice(FEW))
+    in_memory = isinstance(data, TensorData)
+    shown = data.all if isinstance(data, TensorData) else data.first()
+    _check_finite(inputs=shown.inputs, targets=shown.targets)
+    if in_memory and shown.sample_weight is not None:
+        _check_weights(state, shown.sample_weight)
+    few = tree_index(data.first().inputs, slice(FEW))
     weights = _leaves(state)
     try:
-        outputs = _run(state, inputs, weights)
+        outputs = _outputs(state, few, weights)
     except DataError:
-        dtype = state.model.posterior.mean.dtype
-        if all(tensor.is_floating_point() for tensor in tree_tensors(inputs)):
+        if all(tensor.is_floating_point() for tensor in tree_tensors(few)):
             raise
         # A network that takes no integers is called with real numbers.
-        outputs = _run(state, real_inputs(inputs, dtype), weights)
-        data.to_real = dtype
-        _warn_of_bytes(inputs)
+        data.to_real = state.model.posterior.mean.dtype
+        outputs = _outputs(state, as_real(Batch(few, shown.targets), data.to_real).inputs, weights)
+        if any(tensor.dtype == torch.uint8 and int(tensor.max()) > 1 for tensor in tree_tensors(few)):
+            _warn("the inputs are bytes from 0 to 255; scale them, for example x / 255")
     if trains:
         _check_gradients(state, outputs, weights)
-    _check_targets(state.likelihood, data, outputs.detach())
-    _warn_of_sigmoid(state.likelihood, outputs)
+    outputs = outputs.detach()
+    _check_targets(state.likelihood, shown.targets, outputs)
+    likelihood, targets = state.likelihood, shown.targets
+    one = len(targets) > 1 and targets.dim() == 1 and bool((targets == targets[0]).all())
+    if one and in_memory and likelihood.supports("probabilities"):
+        _warn(f"all targets are class {targets[0].item():g}: there is nothing to learn")
+    if likelihood.name == "bernoulli" and outputs.numel() >= FEW and bool(((outputs >= 0) & (outputs <= 1)).all()):
+        _warn("all outputs are between 0 and 1; likelihood 'bernoulli' takes logits: remove the sigmoid at the end")
     if validation is not None:
         _check_validation(state, validation, data.to_real)
 
@@ -65,18 +73,16 @@ def check_network(net: Any) -> None:
         )
 
 
-def _check_values(data: Data) -> None:
-    """Refuse NaN and infinity in all data in memory, or in the first batch of a loader."""
-    inputs, targets, _ = data.all if isinstance(data, TensorData) else data.first()
-    _check_finite("the inputs", inputs)
-    _check_finite("the targets", targets)
+def _warn(message: str, kind: type[Warning] = DataWarning) -> None:
+    warnings.warn(message, kind, stacklevel=3)
 
 
-def _check_finite(name: str, values: Any) -> None:
-    for tensor in tree_tensors(values):
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            row = (~tensor.isfinite()).nonzero()[0].tolist()
-            raise DataError(f"{name} hold NaN or inf, first in row {row[0]} (index {tuple(row)})")
+def _check_finite(**named: Any) -> None:
+    for name, values in named.items():
+        for tensor in tree_tensors(values):
+            if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+                row = (~tensor.isfinite()).nonzero()[0].tolist()
+                raise DataError(f"the {name} hold NaN or inf, first in row {row[0]} (index {tuple(row)})")
 
 
 def _check_weights(state: TrainState, weights: Tensor) -> None:
@@ -88,28 +94,30 @@ def _check_weights(state: TrainState, weights: Tensor) -> None:
     if mean == 0:
         raise DataError("the weights of all examples are 0: there is nothing to learn from")
     if not 0.5 <= mean <= 2:
-        warnings.warn(
+        _warn(
             f"the example weights sum to {float(weights.sum()):.4g} for {len(weights)} examples; a weight of 1 is one "
-            "example: scale them to sum to the number of examples unless the data count for more or less",
-            DataWarning,
-            stacklevel=2,
+            "example: scale them to sum to the number of examples unless the data count for more or less"
         )
 
 
-def _run(state: TrainState, inputs: Inputs, weights: Mapping[str, Tensor]) -> Tensor:
+def _outputs(state: TrainState, inputs: Inputs, weights: Mapping[str, Tensor]) -> Tensor:
     """Return the outputs in evaluation mode, which moves no BatchNorm statistics."""
     device = state.model.posterior.mean.device
     try:
         with torch.random.fork_rng(), evaluation_mode(state.model):
             outputs = state.model.call(weights, tree_map(lambda tensor: tensor.to(device), inputs))
     except (RuntimeError, TypeError, IndexError) as error:
-        raise _cannot_run(error, inputs) from error
+        parts = tree_tensors(inputs)
+        shapes = ", ".join(f"{tuple(part.shape)} {str(part.dtype).removeprefix('torch.')}" for part in parts)
+        names = f" ({', '.join(inputs)})" if isinstance(inputs, Mapping) else ""
+        reason = " ".join(str(error).split())[:160]
+        raise DataError(f"the network cannot be called with inputs of shape {shapes}{names}: {reason}") from error
     size = len(tree_tensors(inputs)[0])
     if outputs.dim() == 0 or len(outputs) != size:
         raise NetworkError(
             f"the network returned shape {tuple(outputs.shape)} for {size} examples; the first axis must count them"
         )
-    _check_finite("the outputs of the network, before training,", outputs)
+    _check_finite(**{"outputs of the network, before training,": outputs})
     return outputs
 
 
@@ -121,32 +129,9 @@ def _leaves(state: TrainState) -> dict[str, Tensor]:
     return {name: own[site.name] for site in layout.sites for name in site.names}
 
 
-def _cannot_run(error: Exception, inputs: Inputs) -> DataError:
-    shapes = [f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}" for tensor in tree_tensors(inputs)]
-    names = f" ({', '.join(inputs)})" if isinstance(inputs, Mapping) else ""
-    reason = " ".join(str(error).split())[:160]
-    return DataError(f"the network cannot be called with inputs of shape {', '.join(shapes)}{names}: {reason}")
-
-
-def _check_targets(likelihood: Likelihood, data: Data, outputs: Tensor) -> None:
-    """Check all targets in memory, or the first of a loader, against outputs that are all alike."""
-    targets = data.all.targets if isinstance(data, TensorData) else data.first().targets
+def _check_targets(likelihood: Likelihood, targets: Tensor, outputs: Tensor) -> None:
+    """Check targets against outputs that are all alike."""
     likelihood.check(targets.to(outputs.device), outputs[:1].expand(len(targets), *outputs.shape[1:]))
-    one = len(targets) > 1 and targets.dim() == 1 and bool((targets == targets[0]).all())
-    if one and isinstance(data, TensorData) and likelihood.supports("probabilities"):
-        message = f"all targets are class {targets[0].item():g}: there is nothing to learn"
-        warnings.warn(message, DataWarning, stacklevel=2)
-
-
-def _warn_of_sigmoid(likelihood: Likelihood, outputs: Tensor) -> None:
-    if likelihood.name == "bernoulli" and outputs.numel() >= FEW and bool(((outputs >= 0) & (outputs <= 1)).all()):
-        message = "all outputs are between 0 and 1; likelihood 'bernoulli' takes logits: remove the sigmoid at the end"
-        warnings.warn(message, DataWarning, stacklevel=2)
-
-
-def _warn_of_bytes(inputs: Inputs) -> None:
-    if any(tensor.dtype == torch.uint8 and int(tensor.max()) > 1 for tensor in tree_tensors(inputs)):
-        warnings.warn("the inputs are bytes from 0 to 255; scale them, for example x / 255", DataWarning, stacklevel=2)
 
 
 def _check_gradients(state: TrainState, outputs: Tensor, weights: Mapping[str, Tensor]) -> None:
@@ -161,19 +146,16 @@ def _check_gradients(state: TrainState, outputs: Tensor, weights: Mapping[str, T
         raise NetworkError("no parameter gets a gradient: `forward` runs under torch.no_grad() or detaches its result")
     if unused:
         shown = ", ".join(f"'{name}'" for name in unused[:5]) + (", ..." if len(unused) > 5 else "")
-        warnings.warn(
-            f"{len(unused)} parameters get no gradient from the outputs ({shown}): they are not used, or cut off by "
-            "no_grad() or detach()",
-            FitWarning,
-            stacklevel=2,
-        )
+        message = f"{len(unused)} parameters get no gradient from the outputs ({shown}): they are not used, or cut off"
+        _warn(f"{message} by no_grad() or detach()", FitWarning)
 
 
 def _check_validation(state: TrainState, validation: Data, to_real: torch.dtype | None) -> None:
     validation.to_real = to_real
+    shown = validation.all if isinstance(validation, TensorData) else validation.first()
     try:
-        _check_values(validation)
-        outputs = _run(state, tree_index(validation.first().inputs, slice(2)), _leaves(state))
-        _check_targets(state.likelihood, validation, outputs.detach())
+        _check_finite(inputs=shown.inputs, targets=shown.targets)
+        outputs = _outputs(state, tree_index(validation.first().inputs, slice(2)), _leaves(state))
+        _check_targets(state.likelihood, shown.targets, outputs.detach())
     except (DataError, NetworkError) as error:
         raise type(error)(f"validation: {error}") from None

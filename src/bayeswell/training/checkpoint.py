@@ -117,7 +117,8 @@ class Checkpointer(Callback):
         if run.engine.rank == 0:
             self.folder.save(run.member, self.settings, state)
         self._saved = time.monotonic()
-        run.engine.barrier()
+        if run.engine.ranks > 1:
+            run.engine.fabric.barrier()
 
     def _is_due(self, run: Run) -> bool:
         steps = self.folder.every_steps

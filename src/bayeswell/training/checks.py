@@ -41,6 +41,10 @@ class Check:
     message: str
     value: float = math.nan
 
+    @classmethod
+    def not_measured(cls, name: str, error: Exception) -> Check:
+        return cls(name, None, f"not measured: {' '.join(str(error).split())[:200]}")
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -72,7 +76,7 @@ def check_fit(trained: Trained) -> tuple[Check, ...]:
         try:
             check = probe(trained)
         except (RuntimeError, ValueError, TypeError, ArithmeticError, NotImplementedError) as error:
-            check = Check(name, None, f"not measured: {' '.join(str(error).split())[:200]}")
+            check = Check.not_measured(name, error)
         if check is not None:
             found.append(check)
     for check in found:

@@ -14,8 +14,6 @@ from torch import Tensor, nn
 from ..core.errors import SettingError, check_choice, check_integer
 from ..core.pytree import tree_map
 
-PRECISIONS = ("32", "bf16-mixed")
-
 
 @dataclass(frozen=True)
 class Devices:
@@ -39,52 +37,48 @@ class Devices:
     def __post_init__(self) -> None:
         check_integer("Devices", "devices", self.devices)
         check_choice("Devices", "accelerator", self.accelerator, ("auto", "cpu", "cuda", "mps"))
-        check_choice("Devices", "precision", self.precision, PRECISIONS)
+        check_choice("Devices", "precision", self.precision, ("32", "bf16-mixed"))
 
 
 class Engine:
-    """The devices of one process: where tensors go, and sums over processes."""
+    """The devices of one process, and sums over processes.
+
+    ``rank`` counts the processes, ``ranks`` is their number, and ``precision`` the context of the forward pass.
+    """
 
     def __init__(self, devices: Devices) -> None:
         kind = devices.accelerator
         if kind == "auto":
             kind = "cuda" if torch.cuda.is_available() else "cpu"
-        self.mixed = devices.precision == "bf16-mixed"
         self.fabric: Any = None
+        self.rank, self.ranks = 0, 1
         try:
             self.device = torch.device(kind)
             if devices.devices > 1:
-                # Imported here: it takes longer than a small fit, which does not need it.
-                from lightning_fabric import Fabric
-
-                self.fabric = Fabric(accelerator=kind, devices=devices.devices, strategy=devices.strategy)
-                self.fabric.launch()
-                self.device = self.fabric.device
+                self._launch(kind, devices)
             torch.empty(0, device=self.device)
         except (RuntimeError, ValueError, AssertionError) as error:
             reason = " ".join(str(error).split())
             raise SettingError(f"devices: {devices.devices} x {kind} cannot be used here ({reason})") from error
+        self.precision: AbstractContextManager[Any] = nullcontext()
+        if devices.precision == "bf16-mixed":
+            self.precision = torch.autocast(self.device.type, torch.bfloat16)
 
-    @property
-    def rank(self) -> int:
-        return 0 if self.fabric is None else int(self.fabric.global_rank)
+    def _launch(self, kind: str, devices: Devices) -> None:
+        # Imported here: it takes longer than a small fit, which does not need it.
+        from lightning_fabric import Fabric
 
-    @property
-    def ranks(self) -> int:
-        return 1 if self.fabric is None else int(self.fabric.world_size)
+        self.fabric = Fabric(accelerator=kind, devices=devices.devices, strategy=devices.strategy)
+        self.fabric.launch()
+        self.device = self.fabric.device
+        self.rank, self.ranks = int(self.fabric.global_rank), int(self.fabric.world_size)
 
     def place(self, values: Any) -> Any:
         """Move the tensors of a batch to the device."""
         return values if self.device.type == "cpu" else tree_map(lambda tensor: tensor.to(self.device), values)
 
-    def precision(self) -> AbstractContextManager[Any]:
-        """Context of the forward pass."""
-        return torch.autocast(self.device.type, torch.bfloat16) if self.mixed else nullcontext()
-
     def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Replace each gradient by its mean over processes."""
-        if self.ranks == 1:
-            return
         for parameter in parameters:
             if parameter.grad is not None:
                 parameter.grad.copy_(self.fabric.all_reduce(parameter.grad, reduce_op="mean"))
@@ -103,10 +97,6 @@ class Engine:
     def gather(self, tensor: Tensor) -> Tensor:
         """(processes, ...): the tensors of all processes."""
         return tensor[None] if self.ranks == 1 else self.fabric.all_gather(tensor).cpu()
-
-    def barrier(self) -> None:
-        if self.ranks > 1:
-            self.fabric.barrier()
 
 
 def device_of(module: nn.Module) -> torch.device:

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-import functools
+import inspect
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
+from torch.nn.parameter import UninitializedParameter
 
-from ..core.errors import SettingError
-from ..core.protocols import POINT
+from ..core.errors import DataError, SettingError, check_integer, nearest
+from ..core.protocols import POINT, Inputs, Likelihood
+from ..core.pytree import tree_index, tree_map
+from ..core.random import derive_seed
+from ..likelihoods import LIKELIHOODS
 from ..methods import Method, find_method, within_budget
+from ..nn import BayesianModule, evaluation_mode, unpack_inputs
+from ..prediction import Predictor
+from ..tables import CLASSES, REAL, Preparation, is_frame
 from .calibrating import calibrated_fit
-from .callbacks import Callback, KeepBest, early_stopping, say, wants_progress
-from .check import check_grad_mode
+from .callbacks import Callback, KeepBest, say, wants_progress
+from .check import check_grad_mode, check_network
 from .checkpoint import RunFolder
-from .data import as_data, held_out
+from .data import Columns, as_data, held_out
 from .devices import Devices, Engine
 from .fingerprint import fingerprint
-from .members import Member, Plan, combine, train_members
-from .options import FitOptions
-from .preparing import Ready, initialized, prepare
-from .result import Result, checked
+from .members import Plan, train_members
+from .result import Result, make_result
+
+EXTRA: dict[str, Any] = {"augment": None, "target": None, "output": None, "standardize": False}
+"""Keywords of ``fit`` that are no settings of the method."""
 
 
 def fit(
@@ -76,76 +86,101 @@ def fit(
             (inputs, generator) -> inputs; ``target``: name of the target column; ``output``: a function of what the
             network returns; ``standardize``: scale inputs and real targets.
     """
-    options = FitOptions.from_keywords(
-        settings, epochs=epochs, batch_size=batch_size, seed=seed, validation=validation,
-        early_stopping=early_stopping, folder=folder, resume=resume, callbacks=callbacks, progress=progress,
-        calibrate=calibrate, workers=workers, devices=devices,
-    )  # fmt: skip
     check_grad_mode()
-    ready = prepare(net, data, likelihood, options)
-    if calibrate is not False:
-        again = functools.partial(_fit, ready, method)
-        return calibrated_fit(again, ready, options)
-    return _fit(ready, method, ready.data, options)
-
-
-def _fit(ready: Ready, method: str | Method | None, data: Any, options: FitOptions) -> Result:
-    """Train on prepared data."""
-    chosen = _method(ready, method, options)
-    net, dtype = ready.module, ready.dtype
-    columns = ready.columns(options.target)
-    batches = as_data(data, columns, dtype, batch_size=options.batch_size, augment=options.augment)
-    validation = None if ready.validation is None else held_out(ready.validation, columns, dtype)
-    net = initialized(net, batches.first().inputs, options.seed)
-    budget = within_budget(chosen, batches.examples, options.epochs, ready.predicts_classes, options.settings)
-    chosen, epochs = budget.method, budget.epochs
-    averages = chosen.averaging is not None
-    previous = ready.previous if ready.continues(chosen) else None
-    plan = Plan(
-        method=chosen,
-        net=net,
-        likelihood=ready.likelihood,
-        data=batches,
-        epochs=epochs + (len(previous.histories[0].epochs) if previous else 0),
-        seed=options.seed,
-        validation=validation,
-        output=options.output,
-        keep_best=early_stopping(options.early_stopping, validates=validation is not None, averages=averages),
-        callbacks=options.callbacks,
-        progress=wants_progress(options.progress),
-        folder=options.folder,
-        resume=options.resume,
-        start=previous.states if previous else (),
-        histories=previous.histories if previous else (),
+    plan = make_plan(
+        net, data, method, likelihood, settings, validation=validation, epochs=epochs, batch_size=batch_size, seed=seed
     )
-    if budget.note and options.progress is not False:
-        say(f"{budget.note}\n", sys.stderr)
-    engine = Engine(options.devices)
-    if options.folder is not None:
-        plan = dataclasses.replace(plan, settings=_settings(plan, options, engine))
-        if not plan.resume and engine.rank == 0:
-            options.folder.check_new()
-    members = train_members(plan, engine, options.devices, options.workers)
-    result = _result(plan, ready, members, budget.note)
-    if options.folder is not None and engine.rank == 0:
-        result.save(Path(options.folder.path) / "model")
+    options: dict[str, Any] = {
+        "early_stopping": early_stopping, "folder": folder, "resume": resume,
+        "callbacks": (callbacks,) if isinstance(callbacks, Callback) else tuple(callbacks),
+        "progress": wants_progress(progress), "workers": workers, "devices": devices,
+    }  # fmt: skip
+    plan = dataclasses.replace(plan, **options)
+    if plan.note and progress is not False:
+        say(f"{plan.note}\n", sys.stderr)
+    return train_plan(plan) if calibrate is False else calibrated_fit(train_plan, plan, calibrate)
+
+
+def train_plan(plan: Plan) -> Result:
+    """Train all members of a plan, in its folder if it has one."""
+    engine, folder = Engine(plan.devices), plan.folder
+    if folder is None:
+        return make_result(plan, train_members(plan, engine))
+    plan = dataclasses.replace(plan, settings=_settings(plan, engine))
+    if not plan.resume and engine.rank == 0:
+        folder.check_new()
+    result = make_result(plan, train_members(plan, engine))
+    if engine.rank == 0:
+        result.save(Path(folder.path) / "model")
     return result
 
 
-def _method(ready: Ready, method: str | Method | None, options: FitOptions) -> Method:
-    if method is None:
-        found = ready.method or find_method("auto")
-    else:
-        found = find_method(method) if isinstance(method, str) else method
-    if not isinstance(found, Method):
-        raise SettingError(f"fit: `method` must be a name or a Method, got {method!r}")
-    found = found.changed(**options.settings) if options.settings else found
-    if options.epochs == 0:
-        _check_no_epochs(found)
-    return found
+def make_plan(
+    net: Any,
+    data: Any,
+    method: str | Method | None,
+    likelihood: Any,
+    settings: Mapping[str, Any],
+    *,
+    validation: Any = None,
+    epochs: int = 1,
+    batch_size: int | None = None,
+    seed: int = 0,
+) -> Plan:
+    """Learn from the training data what is done to them, and do it; a trained model keeps what it has learned."""
+    epochs, seed = check_integer("fit", "epochs", epochs, 0), check_integer("fit", "seed", seed, -(2**63))
+    augment, target, output, standardize = (settings.get(name, default) for name, default in EXTRA.items())
+    changes = {name: value for name, value in settings.items() if name not in EXTRA}
+    previous: Any = net if isinstance(net, Predictor) else None
+    own_method = getattr(previous, "method", None)
+    chosen = _method(method or own_method or "auto", changes, epochs)
+    module = net
+    if previous is not None:
+        sequential = changes.get("prior") == "posterior"
+        module = previous.model if sequential else getattr(previous, "trained", None) or previous.model
+        likelihood = previous.likelihood if likelihood is None else likelihood
+    check_network(module)
+    part = LIKELIHOODS.resolve("categorical" if likelihood is None else likelihood)
+    preparation = None if previous is None else previous.preparation
+    if standardize and epochs == 0:
+        raise SettingError("`standardize` needs training: with epochs=0 the network is used as it is")
+    if preparation is None or standardize:
+        preparation = _learned(module, data, part, standardize)
+        if preparation is not None and preparation.target_scaling is not None:
+            part = part.for_scaled_targets(preparation.target_scaling.std.flatten().tolist())
+    if preparation is not None:
+        data = _prepared(preparation, data, "data")
+        validation = None if validation is None else _prepared(preparation, validation, "validation")
+    dtype = _dtype(module)
+    columns = Columns(module.net if isinstance(module, BayesianModule) else module, target)
+    batches = as_data(data, columns, dtype, batch_size=batch_size, augment=augment)
+    if any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters()):
+        module = _initialized(module, batches.first().inputs, seed)
+    chosen, epochs, note = within_budget(chosen, batches.examples, epochs, part.supports("probabilities"), changes)
+    continues = chosen == own_method and bool(getattr(previous, "states", ()))
+    return Plan(
+        method=chosen,
+        net=module,
+        likelihood=part,
+        data=batches,
+        epochs=epochs + (len(previous.histories[0].epochs) if continues else 0),
+        seed=seed,
+        validation=None if validation is None else held_out(validation, columns, dtype),
+        output=output,
+        preparation=preparation,
+        start=previous.states if continues else (),
+        histories=previous.histories if continues else (),
+        note=note,
+    )
 
 
-def _check_no_epochs(method: Method) -> None:
+def _method(choice: str | Method, changes: Mapping[str, Any], epochs: int) -> Method:
+    for name in changes:
+        if name not in Method.settings():
+            allowed = [*EXTRA, *Method.settings(), *inspect.signature(fit).parameters]
+            raise SettingError(f"fit has no setting '{name}'; {nearest(name, allowed)}")
+    method = find_method(choice)
+    method = method.changed(**changes) if changes else method
     reasons = {
         f"posterior '{method.posterior.name}' gets its spread in training": POINT not in method.posterior.provides,
         f"the draws of '{method.optimizer.name}' are its steps": method.optimizer.samples,
@@ -153,37 +188,67 @@ def _check_no_epochs(method: Method) -> None:
         "its members differ by their training": method.members > 1,
     }
     for reason, holds in reasons.items():
-        if holds:
-            raise SettingError(f"epochs=0 uses the network as it is, but method '{method.name}' cannot: {reason}; use "
-                               "'laplace', 'mc-dropout' or 'map', or train")  # fmt: skip
+        if holds and epochs == 0:
+            raise SettingError(f"epochs=0 uses the network as it is, but method '{method.name}' cannot: {reason}")
+    return method
 
 
-def _settings(plan: Plan, options: FitOptions, engine: Engine) -> dict[str, Any]:
+def _learned(net: nn.Module, data: Any, likelihood: Likelihood, standardize: bool) -> Preparation | None:
+    """Return what has to be done to the data; None if they can be used as they are."""
+    if not isinstance(standardize, bool):
+        raise SettingError(f"fit: `standardize` must be True or False, got {standardize!r}")
+    if standardize and isinstance(net, BayesianModule):
+        raise SettingError("`standardize` belongs to the first training: the model was trained on other numbers")
+    if not isinstance(data, tuple | list) or len(data) not in (2, 3):
+        if standardize or is_frame(data):
+            what = "`standardize` works on" if standardize else "a data frame has no targets; give"
+            raise DataError(f"{what} (inputs, targets) as tensors, arrays or data frames")
+        return None
+    if data[1] is None:
+        raise DataError("the targets are None; give one target for each input")
+    if isinstance(data[1], Mapping | tuple) and not standardize:
+        return None
+    kind = None
+    if likelihood.supports("probabilities"):
+        kind = CLASSES
+    elif likelihood.supports("mean_and_variance") and not likelihood.is_discrete:
+        kind = REAL
+    dtype = _dtype(net) or torch.get_default_dtype()
+    found = Preparation.fit(
+        data[0], data[1], standardize=standardize, kind=kind, scale_targets=kind == REAL, dtype=dtype
+    )
+    used = (found.columns, found.input_scaling, found.target_scaling, found.class_names)
+    return None if all(part is None for part in used) else found
+
+
+def _prepared(preparation: Preparation, data: Any, name: str) -> tuple[Any, ...]:
+    if not isinstance(data, tuple | list) or len(data) not in (2, 3):
+        raise DataError(f"{name} of type {type(data).__name__}; give (inputs, targets) like the training data")
+    return (preparation.inputs(data[0]), preparation.targets(data[1]), *data[2:])
+
+
+def _dtype(net: nn.Module) -> torch.dtype | None:
+    return next((p.dtype for p in net.parameters() if p.is_floating_point()), None)
+
+
+def _initialized(net: nn.Module, inputs: Inputs, seed: int) -> nn.Module:
+    """Return a network whose lazy layers have shapes, from one call with two inputs."""
+    net = copy.deepcopy(net)
+    device = next((p.device for p in net.parameters()), torch.device("cpu"))
+    args, kwargs = unpack_inputs(tree_map(lambda tensor: tensor.to(device), tree_index(inputs, slice(2))))
+    with torch.random.fork_rng(), torch.no_grad(), evaluation_mode(net):
+        torch.manual_seed(derive_seed(seed, "lazy"))
+        net(*args, **kwargs)
+    return net
+
+
+def _settings(plan: Plan, engine: Engine) -> dict[str, Any]:
     """Everything that decides the numbers of a run, for its checkpoints."""
     data = {"training": plan.data, "validation": plan.validation}
     settings: dict[str, Any] = fingerprint({
         "method": plan.method, "likelihood": plan.likelihood, "network": plan.net, "epochs": plan.epochs,
-        "seed": options.seed, "batch_size": options.batch_size, "augment": options.augment, "output": options.output,
-        "early_stopping": plan.keep_best, "precision": options.devices.precision, "processes": engine.ranks,
-        "threads": torch.get_num_threads(),
+        "seed": plan.seed, "output": plan.output, "early_stopping": plan.early_stopping,
+        "precision": plan.devices.precision, "processes": engine.ranks, "threads": torch.get_num_threads(),
         "data": {name: None if one is None else one.describe() for name, one in data.items()},
     })  # fmt: skip
     return settings
-
-
-def _result(plan: Plan, ready: Ready, members: Sequence[Member], note: str) -> Result:
-    model, likelihood = combine(members)
-    temperatures = [member.temperature for member in members]
-    result = Result(
-        model,
-        likelihood,
-        preparation=ready.preparation,
-        method=plan.method,
-        histories=tuple(member.history for member in members),
-        seed=plan.seed,
-        temperature=sum(temperatures) / len(members),
-        plan=note,
-        states=tuple(member.state for member in members),
-        trained=members[0].trained,
-    )
-    return checked(result, plan.data, plan.epochs, members)

@@ -50,7 +50,7 @@ class History:
     stopped: str = ""
 
     def state_dict(self) -> dict[str, Any]:
-        return {"epochs": [asdict(record) for record in self.epochs], "stopped": self.stopped}
+        return asdict(self)
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> History:
@@ -66,6 +66,3 @@ class Sums:
     nll: float = 0.0
     examples: float = 0.0
     squares: float = 0.0
-
-    def as_list(self) -> list[float]:
-        return [self.total, self.kl, self.nll, self.examples, self.squares]

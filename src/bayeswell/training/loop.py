@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import torch
@@ -13,15 +13,13 @@ from torch import Tensor, nn
 
 from ..core.errors import BayeswellError, DataError, DivergenceError, FileError
 from ..core.protocols import BatchContext, Terms
-from ..core.pytree import tree_index
-from ..core.random import derive_seed, make_generator
+from ..core.random import derive_seed
 from ..methods import TrainState
 from .callbacks import Callback
 from .data import Batch, Data, pieces
 from .devices import Devices, Engine
 from .history import EpochRecord, History, Sums
-
-Validate = Callable[[TrainState], Mapping[str, float]]
+from .validation import validation_scores
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class Run:
     seed: int
     options: StepOptions
     callbacks: Sequence[Callback] = ()
-    validate: Validate | None = None
+    validation: Data | None = None
     member: int = 0
     members: int = 1
     history: History = field(default_factory=History)
@@ -69,13 +67,13 @@ class Run:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything from which the run continues bit for bit; each process must call it."""
-        noise = self.options.generator or self.state.generator
+        noise, gather = self.options.generator or self.state.generator, self.engine.gather
         return {
             "state": self.state.state_dict(),
             "history": self.history.state_dict(),
-            "sums": self.engine.gather(torch.tensor(self.sums.as_list(), dtype=torch.float64)),
-            "noise": self.engine.gather(noise.get_state()),
-            "global": self.engine.gather(torch.get_rng_state()),
+            "sums": gather(torch.tensor(astuple(self.sums), dtype=torch.float64)),
+            "noise": gather(noise.get_state()),
+            "global": gather(torch.get_rng_state()),
             "callbacks": {name: callback.state_dict() for name, callback in self._named_callbacks().items()},
         }
 
@@ -104,7 +102,7 @@ class Run:
 
 def train(run: Run) -> History:
     """Train from where the run stands to its end."""
-    state = run.state
+    state, options = run.state, run.options
     for callback in run.callbacks:
         callback.start(run)
     each_step = [callback for callback in run.callbacks if type(callback).after_step is not Callback.after_step]
@@ -112,7 +110,7 @@ def train(run: Run) -> History:
         began = time.monotonic()
         state.model.train()
         for batch in run.data.epoch(derive_seed(run.seed, "order", state.epoch), state.progress.batch):
-            terms = train_step(state, batch, run.options)
+            terms = train_step(state, batch, options)
             if terms is not None:
                 _count(run, terms, batch)
             for callback in each_step:
@@ -120,7 +118,7 @@ def train(run: Run) -> History:
         record = _close_epoch(run, began)
         for callback in run.callbacks:
             callback.after_epoch(run, record)
-        if run.engine.sum([float(bool(run.history.stopped))])[0] > 0:
+        if options.engine.sum([float(bool(run.history.stopped))])[0] > 0:
             run.history.stopped = run.history.stopped or "another process stopped"
     for callback in run.callbacks:
         callback.end(run)
@@ -157,13 +155,17 @@ def train_step(state: TrainState, batch: Sequence[Any], options: StepOptions | N
 def _gradient(state: TrainState, batch: Batch, options: StepOptions) -> Terms:
     """Set the gradient of the batch and return its terms."""
     engine, found = options.engine, []
+    noise = options.generator or state.generator
     state.optimizer.zero_grad(set_to_none=True)
-    for part, nll_share, kl_share in _shares(batch, options):
+    if engine.ranks == 1 and options.accumulate == 1:
+        parts = [(batch, None if options.share is None else len(batch.targets) * options.share, 1.0)]
+    else:
+        parts = _shares(batch, options)
+    for part, nll_share, kl_share in parts:
         inputs, targets, weight = engine.place(tuple(part))
-        noise = options.generator or state.generator
         context = BatchContext(inputs, targets, state.likelihood, weight, state.progress, noise, nll_share, kl_share)
         try:
-            with engine.precision():
+            with engine.precision:
                 terms = state.objective.step(state.model, context)
         except ValueError as error:
             raise _explained(error, len(targets)) from error
@@ -180,24 +182,19 @@ def _shares(batch: Batch, options: StepOptions) -> list[tuple[Batch, float | Non
     With n examples in a piece, R processes and A pieces the NLL counts R n / N of the epoch's M batches and the KL
     1 / A: summed over pieces and averaged over processes this is the objective of the batch, whatever the sizes.
     """
-    size = len(batch.targets)
-    if options.engine.ranks == 1 and options.accumulate == 1:
-        return [(batch, None if options.share is None else size * options.share, 1.0)]
     own, counts = _own_part(batch, options)
-    share = (1 / size if options.share is None else options.share) * options.engine.ranks * counts
+    share = (1 / len(batch.targets) if options.share is None else options.share) * options.engine.ranks * counts
     parts = list(pieces(own, options.accumulate, options.least))
     return [(part, len(part.targets) * share, 1 / len(parts)) for part in parts]
 
 
 def _own_part(batch: Batch, options: StepOptions) -> tuple[Batch, bool]:
     """Return the examples of this process, and whether they count: a process without any borrows some for its KL."""
-    size, engine = len(batch.targets), options.engine
-    ranks = max(1, min(engine.ranks, size // options.least))
-    counts = engine.rank < ranks
-    first, last = size * engine.rank // ranks, size * (engine.rank + 1) // ranks
-    rows = slice(first, last) if counts else slice(0, options.least)
-    weight = None if batch.sample_weight is None else batch.sample_weight[rows]
-    return Batch(tree_index(batch.inputs, rows), batch.targets[rows], weight), counts
+    size, rank = len(batch.targets), options.engine.rank
+    ranks = max(1, min(options.engine.ranks, size // options.least))
+    if rank < ranks:
+        return batch.rows(slice(size * rank // ranks, size * (rank + 1) // ranks)), True
+    return batch.rows(slice(0, options.least)), False
 
 
 def _joined(found: Sequence[Terms]) -> Terms:
@@ -238,15 +235,15 @@ def _explained(error: ValueError, size: int) -> BayeswellError:
 
 
 def _count(run: Run, terms: Terms, batch: Batch) -> None:
-    sums, counts = run.sums, True
-    if run.engine.ranks > 1:
+    sums, state, counts = run.sums, run.state, True
+    if run.options.engine.ranks > 1:
         batch, counts = _own_part(batch, run.options)
     weight, size = batch.sample_weight, len(batch.targets) * counts
     sums.total += terms.total.item()
     sums.kl += terms.kl.item()
     sums.nll += size * terms.nll.item()
     sums.examples += size if weight is None else counts * float(weight.sum())
-    if counts and (run.state.auto_temperature is not None or run.state.method.plateau):
+    if counts and (state.auto_temperature is not None or state.method.plateau):
         sums.squares += _squared_error(run, terms.outputs, batch.targets)
 
 
@@ -254,7 +251,7 @@ def _count(run: Run, terms: Terms, batch: Batch) -> None:
 def _squared_error(run: Run, outputs: Any, targets: Tensor) -> float:
     """Sum of the squared errors of real targets, averaged over the outputs of an example; else NaN."""
     likelihood = run.state.likelihood
-    if not isinstance(outputs, Tensor) or not likelihood.supports("mean_and_variance") or likelihood.is_discrete:
+    if not isinstance(outputs, Tensor) or likelihood.is_discrete or not likelihood.supports("mean_and_variance"):
         return math.nan
     mean = likelihood.mean_and_variance(outputs.detach())[0]
     errors = mean - targets.to(mean).reshape(mean.shape)
@@ -262,11 +259,14 @@ def _squared_error(run: Run, outputs: Any, targets: Tensor) -> float:
 
 
 def _close_epoch(run: Run, began: float) -> EpochRecord:
-    state, sums = run.state, Sums(*run.engine.sum(run.sums.as_list()))
+    state, engine = run.state, run.options.engine
+    sums = Sums(*engine.sum(astuple(run.sums)))
     if sums.examples == 0:
         raise DataError("the weights of all examples are 0: there is nothing to learn from")
-    steps = run.data.batches * run.engine.ranks
-    validation = {} if run.validate is None else run.engine.broadcast(dict(run.validate(state)))
+    steps = run.data.batches * engine.ranks
+    validation: dict[str, float] = {}
+    if run.validation is not None:
+        validation = engine.broadcast(validation_scores(state, run.validation, engine, run.seed))
     record = EpochRecord(
         epoch=state.epoch - 1,
         step=state.progress.step,
@@ -290,10 +290,4 @@ def _close_epoch(run: Run, began: float) -> EpochRecord:
 
 def least_examples(net: nn.Module) -> int:
     """The examples that a network needs at once: 2 where BatchNorm normalizes over them."""
-    norms = (nn.BatchNorm1d, nn.SyncBatchNorm)
-    return 2 if any(isinstance(module, norms) for module in net.modules()) else 1
-
-
-def noise_generator(seed: int, engine: Engine) -> torch.Generator | None:
-    """Return the noise of one of several processes; None for a single one."""
-    return None if engine.ranks == 1 else make_generator(derive_seed(seed, "noise", engine.rank), engine.device)
+    return 2 if any(isinstance(module, nn.BatchNorm1d | nn.SyncBatchNorm) for module in net.modules()) else 1

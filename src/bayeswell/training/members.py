@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,22 +12,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.errors import MissingExtra
-from ..core.protocols import EMPIRICAL, LOG_PROB, POINT, Likelihood
+from ..core.errors import MissingExtra, SettingError, check_integer
+from ..core.protocols import EMPIRICAL, LOG_PROB, POINT, Likelihood, Progress
 from ..core.random import derive_seed, make_generator
 from ..methods import Method, TrainState, build
 from ..nn import FROZEN, BayesianModule, trained_params
 from ..posteriors import Empirical, Mixture
+from ..tables import Preparation
 from .as_given import use_as_given
 from .callbacks import Callback, CSVLog, KeepBest, ProgressBar
 from .check import check_before_training
-from .checkpoint import Checkpointer, RunFolder, StopSignals, stop_signals
+from .checkpoint import Checkpointer, RunFolder, stop_signals
 from .data import Data
 from .devices import Devices, Engine, device_of
 from .finalize import finalize
 from .history import History
-from .loop import Run, StepOptions, least_examples, noise_generator, train
-from .validation import validation_scores
+from .loop import Run, StepOptions, least_examples, train
 
 DRAWS = 100
 """Networks kept of members whose distributions cannot be a mixture."""
@@ -42,17 +43,20 @@ class Member:
     history: History
     state: Mapping[str, Any]
     temperature: float
-    sampler_temperature: float = math.nan
-    warnings: tuple[str, ...] = ()
+    sampler_temperature: float | None = None
+    warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that decides the training of all members.
+    """Everything that decides a fit; ``fit`` describes the fields that are its arguments.
 
     Args:
-        net: a network, or the ``BayesianModule`` of a member that continues.
+        net: a network, or the ``BayesianModule`` whose training continues.
+        epochs: of all trainings, with those of ``start``.
+        preparation: what was done to the data; None if nothing.
         start: states of members that continue, and their ``histories``.
+        note: one line about members and epochs that a budget chose.
         settings: fingerprint for checkpoints.
     """
 
@@ -64,43 +68,61 @@ class Plan:
     seed: int
     validation: Data | None = None
     output: Any = None
-    keep_best: KeepBest | None = None
-    callbacks: Sequence[Callback] = ()
-    progress: bool = False
-    folder: RunFolder | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    resume: bool = False
+    preparation: Preparation | None = None
     start: Sequence[Mapping[str, Any]] = ()
     histories: Sequence[History] = ()
+    note: str = ""
+    early_stopping: KeepBest | int | None = None
+    folder: RunFolder | None = None
+    resume: bool = False
+    callbacks: Sequence[Callback] = ()
+    progress: bool = False
+    workers: int = 1
+    devices: Devices = field(default_factory=Devices)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        set_field: Any = object.__setattr__
+        if self.folder is not None and not isinstance(self.folder, RunFolder):
+            set_field(self, "folder", RunFolder(self.folder))
+        if not isinstance(self.devices, Devices):
+            set_field(self, "devices", Devices(devices=check_integer("fit", "devices", self.devices)))
+        if self.early_stopping is not None and not isinstance(self.early_stopping, KeepBest):
+            set_field(self, "early_stopping", KeepBest(patience=self.early_stopping))
+        if self.early_stopping is not None and self.validation is None:
+            raise SettingError("`early_stopping` needs `validation` data")
+        if self.early_stopping is not None and self.method.averaging is not None:
+            raise SettingError("`early_stopping` keeps the weights of one epoch, but this method averages or samples")
+        if self.resume and self.folder is None:
+            raise SettingError("`resume` = True needs the `folder` of the run")
+        for callback in self.callbacks:
+            if not isinstance(callback, Callback):
+                raise SettingError(f"fit: `callbacks` must be objects of classes derived from Callback, got {callback}")
+        other = "devices" if self.devices.devices > 1 else "callbacks" if self.callbacks else ""
+        if check_integer("fit", "workers", self.workers) > 1 and other:
+            raise SettingError(f"`workers` = {self.workers} trains members in other processes, which take no `{other}`")
 
 
-def train_members(plan: Plan, engine: Engine, devices: Devices, workers: int) -> list[Member]:
-    """Train all members, ``workers`` at a time; the results do not depend on ``workers``."""
+def train_members(plan: Plan, engine: Engine) -> list[Member]:
+    """Train all members, ``plan.workers`` at a time; the results do not depend on their number."""
     count = plan.method.members
-    if workers > 1 and count > 1:
-        return _train_in_processes(plan, devices, min(workers, count))
-    with stop_signals() as signals:
-        return [train_member(plan, member, engine, signals) for member in range(count)]
-
-
-def _train_in_processes(plan: Plan, devices: Devices, workers: int) -> list[Member]:
+    if plan.workers == 1 or count == 1:
+        return [train_member(plan, member, engine) for member in range(count)]
     try:
         from joblib import Parallel, delayed
     except ImportError as error:
-        raise MissingExtra(f"`workers` = {workers} needs joblib: pip install joblib") from error
-    threads = torch.get_num_threads()
-    tasks = (delayed(_train_in_process)(plan, member, devices, threads) for member in range(plan.method.members))
-    found: list[Member] = Parallel(n_jobs=workers, backend="loky")(tasks)
+        raise MissingExtra(f"`workers` = {plan.workers} needs joblib: pip install joblib") from error
+    tasks = (delayed(_train_in_process)(plan, member, torch.get_num_threads()) for member in range(count))
+    found: list[Member] = Parallel(n_jobs=min(plan.workers, count), backend="loky")(tasks)
     return found
 
 
-def _train_in_process(plan: Plan, member: int, devices: Devices, threads: int) -> Member:
+def _train_in_process(plan: Plan, member: int, threads: int) -> Member:
     torch.set_num_threads(threads)  # that of the parent, for the same rounding
-    with stop_signals() as signals:
-        return train_member(plan, member, Engine(devices), signals)
+    return train_member(plan, member, Engine(plan.devices))
 
 
-def train_member(plan: Plan, member: int, engine: Engine, signals: StopSignals) -> Member:
+def train_member(plan: Plan, member: int, engine: Engine) -> Member:
     """Train one member from its start or its checkpoint."""
     seed = derive_seed(plan.seed, "member", member)
     with torch.random.fork_rng():
@@ -108,30 +130,30 @@ def train_member(plan: Plan, member: int, engine: Engine, signals: StopSignals) 
         state = _start(plan, member, seed, engine)
         if member == 0:
             check_before_training(state, plan.data, plan.validation, trains=plan.epochs > 0)
-        run = _run(plan, state, member, seed, engine, signals)
-        if plan.folder is not None and plan.resume:
-            saved = plan.folder.load(member, plan.settings)
-            if saved is not None:
-                run.load_state_dict(saved)
+        run = _run(plan, state, member, seed, engine)
         if plan.epochs == 0:
             use_as_given(state, (engine.place((batch.inputs, batch.targets)) for batch in plan.data.epoch(seed)))
-        history = train(run)
+        if plan.folder is None:
+            train(run)
+        else:
+            _train_with_checkpoints(run, plan, plan.folder)
         training = state.state_dict()
         model = finalize(state, plan.data, seed, engine)
-    measured = getattr(state.optimizer, "measured_temperature", lambda: None)()
-    # An automatic temperature is so low that minibatch noise always exceeds it.
-    asked = plan.method.temperature != "auto"
-    found: list[str] = getattr(state.optimizer, "warnings", list)() if asked else []
-    sampler_temperature = math.nan if measured is None else float(measured)
     return Member(
-        model, state.model, state.likelihood, history, training, state.temperature, sampler_temperature, tuple(found)
+        model,
+        state.model,
+        state.likelihood,
+        run.history,
+        training,
+        state.temperature,
+        getattr(state.optimizer, "measured_temperature", lambda: None)(),
+        # An automatic temperature is so low that minibatch noise always exceeds it.
+        getattr(state.optimizer, "warnings", list)() if plan.method.temperature != "auto" else (),
     )
 
 
 def _start(plan: Plan, member: int, seed: int, engine: Engine) -> TrainState:
-    net = plan.net
-    if engine.device.type != "cpu":
-        net = copy.deepcopy(net).to(engine.device)
+    net = plan.net if engine.device.type == "cpu" else copy.deepcopy(plan.net).to(engine.device)
     state = build(
         plan.method,
         net,
@@ -146,27 +168,46 @@ def _start(plan: Plan, member: int, seed: int, engine: Engine) -> TrainState:
     if plan.start:
         total = state.progress.total_steps
         state.load_state_dict(plan.start[member])
-        state.progress = type(state.progress)(state.progress.step, total, 0, plan.data.batches)
+        state.progress = Progress(state.progress.step, total, 0, plan.data.batches)
     return state
 
 
-def _run(plan: Plan, state: TrainState, member: int, seed: int, engine: Engine, signals: StopSignals) -> Run:
+def _run(plan: Plan, state: TrainState, member: int, seed: int, engine: Engine) -> Run:
     callbacks: list[Callback] = [ProgressBar()] if plan.progress and engine.rank == 0 else []
     # Before the user's callbacks, which may change the weights that were scored.
-    callbacks += [] if plan.keep_best is None else [copy.deepcopy(plan.keep_best)]
-    callbacks += plan.callbacks
-    if plan.folder is not None:
-        callbacks += [CSVLog(plan.folder.metrics(member)), Checkpointer(plan.folder, plan.settings, signals)]
+    callbacks += [copy.deepcopy(plan.early_stopping)] if isinstance(plan.early_stopping, KeepBest) else []
     options = StepOptions(
         engine,
         accumulate=plan.method.accumulate,
         least=least_examples(state.model.net),
         share=plan.data.batches / plan.data.shown,
-        generator=noise_generator(seed, engine),
     )
-    validate = None if plan.validation is None else validation_scores(plan.validation, engine, seed)
+    if engine.ranks > 1:
+        noise = make_generator(derive_seed(seed, "noise", engine.rank), engine.device)
+        options = dataclasses.replace(options, generator=noise)
     history = History(list(plan.histories[member].epochs)) if plan.histories else History()
-    return Run(state, plan.data, plan.epochs, seed, options, callbacks, validate, member, plan.method.members, history)
+    return Run(
+        state,
+        plan.data,
+        plan.epochs,
+        seed,
+        options,
+        [*callbacks, *plan.callbacks],
+        plan.validation,
+        member,
+        plan.method.members,
+        history,
+    )
+
+
+def _train_with_checkpoints(run: Run, plan: Plan, folder: RunFolder) -> None:
+    with stop_signals() as signals:
+        log, checkpointer = CSVLog(folder.metrics(run.member)), Checkpointer(folder, plan.settings, signals)
+        run.callbacks = [*run.callbacks, log, checkpointer]
+        saved = folder.load(run.member, plan.settings) if plan.resume else None
+        if saved is not None:
+            run.load_state_dict(saved)
+        train(run)
 
 
 def combine(members: Sequence[Member]) -> tuple[BayesianModule, Likelihood]:

@@ -24,8 +24,7 @@ from ..prediction import Predictor
 from ..priors import Normal, PriorChoice, build_prior
 from .as_given import mean_outputs, settle_noise
 from .check import check_network
-from .columns import Columns
-from .data import Data, as_data
+from .data import Columns, Data, as_data
 from .devices import device_of
 from .finalize import with_statistics
 

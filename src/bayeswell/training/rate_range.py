@@ -13,11 +13,10 @@ from ..core.protocols import Progress
 from ..core.random import derive_seed, make_generator
 from ..methods import Method, TrainState, build, find_method
 from .check import check_before_training, check_grad_mode
-from .data import Data, as_data
+from .data import Data
 from .devices import Devices, Engine
+from .fit import EXTRA, make_plan
 from .loop import StepOptions, least_examples, train_step
-from .options import FitOptions
-from .preparing import prepare
 
 SMOOTHING, BREAK = 0.9, 4.0
 
@@ -84,29 +83,28 @@ def rate_range(
     """
     check_grad_mode()
     steps = check_integer("rate_range", "steps", steps)
-    options = FitOptions.from_keywords(settings, batch_size=batch_size, seed=seed)
-    ready = prepare(net, data, likelihood, options)
-    batches = as_data(ready.data, ready.columns(options.target), ready.dtype, batch_size=options.batch_size)
-    chosen = _plain((find_method(method) if isinstance(method, str) else method).changed(**options.settings))
-    base = chosen.optimizer.lr
+    extra = {name: settings.pop(name) for name in EXTRA if name in settings}
+    plain = _plain(find_method(method).changed(**settings))
+    base = plain.optimizer.lr
     highest = max(1.0, 100 * base) if highest is None else highest
     if not 0 < lowest < highest < math.inf:
         raise SettingError(f"rate_range: `lowest` = {lowest} and `highest` = {highest}; need 0 < lowest < highest")
     growing = _Growing(lowest, highest, steps, base)
+    plan = make_plan(net, data, plain.changed(schedule=growing), likelihood, extra, batch_size=batch_size, seed=seed)
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(seed, "global"))
         state = build(
-            chosen.changed(schedule=growing),
-            ready.module,
-            ready.likelihood,
-            dataset_size=batches.examples,
-            batches=batches.batches,
-            epochs=math.ceil(steps / batches.batches),
+            plan.method,
+            plan.net,
+            plan.likelihood,
+            dataset_size=plan.data.examples,
+            batches=plan.data.batches,
+            epochs=math.ceil(steps / plan.data.batches),
             generator=make_generator(derive_seed(seed, "noise")),
-            output=options.output,
+            output=plan.output,
         )
-        check_before_training(state, batches, None)
-        return _run(state, growing, batches, seed)
+        check_before_training(state, plan.data, None)
+        return _run(state, growing, plan.data, seed)
 
 
 def _plain(method: Method) -> Method:

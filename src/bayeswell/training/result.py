@@ -14,11 +14,10 @@ from ..posteriors import num_variational_params
 from ..prediction import Predictor
 from ..prediction.predictor import describe_likelihood
 from .checks import Check, Trained, check_fit
-from .columns import Columns
-from .data import Data, as_batch
+from .data import Columns, as_batch
 from .elbo import DRAWS, FinalELBO, final_elbo, nll_of_draws, rows_to_measure
 from .history import History
-from .members import Member
+from .members import Member, Plan, combine
 
 
 @dataclass(frozen=True, repr=False)
@@ -84,24 +83,36 @@ class Result(Predictor):
         return "\n  ".join(lines) + ")"
 
 
-def checked(result: Result, data: Data, epochs: int, members: Sequence[Member]) -> Result:
+def make_result(plan: Plan, members: Sequence[Member]) -> Result:
     """Return the result with the ELBO of its final posterior and the checks of it."""
-    model, likelihood, seed = result.model, result.likelihood, derive_seed(result.seed, "rows")
-    rows = data.some(rows_to_measure(data.examples, max(1, epochs)), seed)
+    model, likelihood = combine(members)
+    result = Result(
+        model,
+        likelihood,
+        preparation=plan.preparation,
+        method=plan.method,
+        histories=tuple(member.history for member in members),
+        seed=plan.seed,
+        temperature=sum(member.temperature for member in members) / len(members),
+        plan=plan.note,
+        states=tuple(member.state for member in members),
+        trained=members[0].trained,
+    )
+    seed, size = derive_seed(plan.seed, "rows"), plan.data.examples
+    rows = plan.data.some(rows_to_measure(size, max(1, plan.epochs)), seed)
     try:
         losses = nll_of_draws(model, likelihood, rows, DRAWS, seed)
-        elbo = final_elbo(model, losses, data.examples, seed, rows.sample_weight)
+        elbo = final_elbo(model, losses, size, seed, rows.sample_weight)
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
         # A model that is trained is not lost because it cannot be checked.
-        return replace(result, checks=(Check("elbo", None, f"not measured: {' '.join(str(error).split())[:200]}"),))
-    samples = result.method is not None and result.method.optimizer.samples
-    measured = [member.sampler_temperature for member in members if math.isfinite(member.sampler_temperature)]
+        return replace(result, checks=(Check.not_measured("elbo", error),))
+    measured = [member.sampler_temperature for member in members if member.sampler_temperature is not None]
     trained = Trained(
         model,
         likelihood,
         rows,
         losses,
-        chains=len(members) if samples else 0,
+        chains=len(members) if plan.method.optimizer.samples else 0,
         temperature=sum(measured) / len(measured) if measured else math.nan,
         sampler_warnings=[line for member in members for line in member.warnings],
     )

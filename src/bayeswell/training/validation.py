@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -14,34 +13,28 @@ from ..methods import TrainState
 from ..prediction import outputs
 from .data import Data
 from .devices import Engine, device_of
-from .loop import Validate
 
 DRAWS = 10
 
 
-def validation_scores(data: Data, engine: Engine, seed: int, draws: int = DRAWS) -> Validate:
-    """Return a function that scores a training state: "nll" and "expected_nll", with "accuracy" or "rmse"."""
-    noise = derive_seed(seed, "validation")
-
-    def scores(state: TrainState) -> Mapping[str, float]:
-        model = state.model
-        sums: dict[str, float] = {}
-        size = 0
-        # A point estimate has nothing to linearize yet (method laplace, before its end).
-        point = POINT in model.posterior.provides and model.prediction == LINEARIZED
-        for batch in data.epoch(noise):
-            inputs, targets = engine.place((batch.inputs, batch.targets))
-            generator = make_generator(noise, device_of(model))
-            found = list(outputs(model, inputs, draws, generator, prediction=MEAN if point else None))
-            for name, value in _batch_scores(state.likelihood, found, targets).items():
-                sums[name] = sums.get(name, 0.0) + value
-            size += len(targets)
-        means = {name: value / size for name, value in sums.items()}
-        if "mse" in means:
-            means["rmse"] = math.sqrt(means.pop("mse"))
-        return means
-
-    return scores
+def validation_scores(state: TrainState, data: Data, engine: Engine, seed: int) -> dict[str, float]:
+    """Return "nll" and "expected_nll", with "accuracy" or "rmse", of the present state."""
+    noise, model = derive_seed(seed, "validation"), state.model
+    sums: dict[str, float] = {}
+    size = 0
+    # A point estimate has nothing to linearize yet (method laplace, before its end).
+    point = POINT in model.posterior.provides and model.prediction == LINEARIZED
+    for batch in data.epoch(noise):
+        inputs, targets = engine.place((batch.inputs, batch.targets))
+        generator = make_generator(noise, device_of(model))
+        found = list(outputs(model, inputs, DRAWS, generator, prediction=MEAN if point else None))
+        for name, value in _batch_scores(state.likelihood, found, targets).items():
+            sums[name] = sums.get(name, 0.0) + value
+        size += len(targets)
+    means = {name: value / size for name, value in sums.items()}
+    if "mse" in means:
+        means["rmse"] = math.sqrt(means.pop("mse"))
+    return means
 
 
 @torch.no_grad()
@@ -55,8 +48,7 @@ def _batch_scores(likelihood: Likelihood, found: list[Tensor], targets: Tensor) 
         hits = mean.argmax(-1) == likelihood.aligned_targets(targets)
         mask = likelihood.valid_mask(targets)
         if hits.shape == mean.shape[:-1]:
-            rate = hits.double().mean() if mask is None else hits[mask].double().mean()
-            scores["accuracy"] = float(rate) * len(targets)
+            scores["accuracy"] = float((hits if mask is None else hits[mask]).double().mean()) * len(targets)
     elif likelihood.supports("mean_and_variance"):
         mean = torch.stack([likelihood.mean_and_variance(out)[0] for out in found]).mean(0)
         errors = (mean - targets.reshape(mean.shape).to(mean)).double().square()
