@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 from html.parser import HTMLParser
@@ -67,18 +68,23 @@ def comparison(
     return made_comparison(planted, per_example=class_examples(0))
 
 
+@functools.cache
+def rendered() -> str:
+    return render_report(comparison())
+
+
 def test_page_is_well_formed_with_closed_sections():
-    page = Page(render_report(comparison()))
+    page = Page(rendered())
     assert page.balanced
     assert not page.open
     assert len(page.ids) == len(set(page.ids))
     assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
     assert page.tags.count("details") >= 5
-    assert "open" not in re.findall(r"<details([^>]*)>", render_report(comparison()))
+    assert "open" not in re.findall(r"<details([^>]*)>", rendered())
 
 
 def test_page_loads_nothing_and_runs_no_script():
-    text = render_report(comparison())
+    text = rendered()
     page = Page(text)
     assert "script" not in page.tags
     assert all(link.startswith(("#", "data:")) for link in page.links)
@@ -108,14 +114,14 @@ def test_a_run_named_like_a_comparison_of_methods_is_escaped_in_figures():
 
 
 def test_scores_differences_and_settings_are_on_the_page():
-    text = "".join(Page(render_report(comparison())).texts)
+    text = "".join(Page(rendered()).texts)
     assert "swag is significantly better in NLL than MAP on 2 of 2 problems" in text
     assert "0.2133 ± 0.0088" in text
     assert "bayeswell train --data digits --method swag --seed 0 --epochs 2" in text
 
 
 def test_colors_follow_the_scheme_of_the_reader():
-    text = render_report(comparison())
+    text = rendered()
     assert "prefers-color-scheme: dark" in text
     assert text.count("--paper:") == 2
     svg = text[text.index("<svg") : text.rindex("</svg>")]
