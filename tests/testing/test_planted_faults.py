@@ -81,7 +81,7 @@ class NotScaled(GaussianPrior):
         ("std", "center_and_std_are_its_moments"),
         ("expectation", "expected_log_prob_is_the_integral"),
         ("gradient", "log_prob_has_its_gradient"),
-        ("coupled", "gaussian_terms_are_its_density|weights_are_independent"),
+        ("coupled", "gaussian_terms_are_its_density"),
         ("scaled", "scaled_prior_is_a_density"),
     ],
 )
@@ -126,10 +126,6 @@ class Faulty(Gaussian):
     def tempered(self, factor: float) -> Gaussian:
         return Gaussian("known", 0.8, noise_factor=factor * (2 if self.fault == "tempered" else 1))
 
-    def check(self, targets: Tensor, outputs: Tensor) -> None:
-        if self.fault != "accepts nan":
-            super().check(targets, outputs)
-
     def __deepcopy__(self, memo: Any) -> Faulty:
         return Faulty(self.fault)
 
@@ -141,14 +137,13 @@ class Faulty(Gaussian):
         ("mean", "nll_is_one_number_per_example"),
         ("gradient", "nll_has_its_gradient"),
         ("normalization", "nll_is_normalized"),
-        ("sample", "(cdf|curvature|likelihood|moments|score).*"),
+        ("sample", "(cdf|curvature|moments|score).*"),
         ("global", "generator_decides"),
-        ("attached", "(cdf|curvature|generator|likelihood|score).*"),
+        ("attached", "(cdf|curvature|generator|score).*"),
         ("curvature", "curvature_root_is_the_fisher_information"),
         ("variance", "moments_are_those_of_drawn_targets"),
         ("cdf", "cdf_is_that_of_drawn_targets"),
         ("tempered", "tempered_one_is_itself"),
-        ("accepts nan", "refuses_nan"),
     ],
 )
 def test_likelihoods(fault: str, check: str) -> None:
@@ -214,7 +209,7 @@ class Summed(WeightSampling):
         (LostStds(), "mean_is_the_expected_nll"),
         (WithoutWeights(), "example_weights_count"),
         (LeavesEvaluation(), "leaves_the_model_as_it_was"),
-        (Summed(), "(mean_is_the_expected_nll|without_spread.*|example_weights_count)"),
+        (Summed(), "(mean_is_the_expected_nll|example_weights_count)"),
     ],
 )
 def test_estimators(part: Estimator, check: str) -> None:
@@ -341,11 +336,11 @@ POSTERIOR_FAULTS: dict[str, tuple[type, str]] = {
     "entropy": (WrongEntropy, "entropy_is_that_of_the_density"),
     "kl": (WrongKL, "kl_is_that_of_the_draws"),
     "density": (WrongDensity, "density_is.*"),
-    "normalizer": (WithoutNormalizer, "density_is_gaussian"),
+    "normalizer": (WithoutNormalizer, "entropy_is_that_of_the_density"),
     "covariance": (WrongCovariance, "covariance_is_that_of_the_draws"),
     "gradients": (LostGradients, "gradients_reach_every_parameter"),
     "global": (GlobalDraws, "draws_are_networks"),
-    "state": (Forgetful, "state_round_trip"),
+    "state": (Forgetful, "draws_are_networks"),
 }
 
 
@@ -365,15 +360,6 @@ class Uphill(torch.optim.SGD):
         return super().step(closure)
 
 
-class DecaysAll(torch.optim.SGD):
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                parameter.mul_(1 - 1e-4 * group["lr"])
-        return super().step(closure)
-
-
 class OwnRate(torch.optim.SGD):
     def step(self, closure: Any = None) -> Any:
         for group in self.param_groups:
@@ -390,7 +376,6 @@ class Unsaved(torch.optim.Adam):
     ("kind", "check"),
     [
         (Uphill, "first_step_goes_downhill"),
-        (DecaysAll, "leaves_parameters_without_gradient"),
         (OwnRate, "learning_rates_of_groups_count"),
         (Unsaved, "resumes_exactly"),
     ],
@@ -403,16 +388,6 @@ def test_optimizers(kind: Any, check: str) -> None:
             return kind(groups, lr=self.lr)
 
     refuses("optimizer", Part(), check)
-
-
-def test_step_bounds() -> None:
-    class Part(OptimizerPart):
-        lr, step_bound = 0.01, 0.5
-
-        def build(self, groups: Any, context: OptimizerContext) -> Any:
-            return torch.optim.Adam(groups, lr=self.lr)
-
-    refuses("optimizer", Part(), "step_bound_holds")
 
 
 class Langevin(torch.optim.SGD):
@@ -446,7 +421,7 @@ class Langevin(torch.optim.SGD):
         ("silent", "(generator_decides|draws.*)"),
         ("global", "(generator_decides|resumes_exactly)"),
         ("everywhere", "adds_no_noise_to_other_parameters"),
-        ("never", "(says_when_it_samples|draws.*)"),
+        ("never", "draws_have_the_moments_of_the_target"),
         ("", None),
     ],
 )
@@ -499,7 +474,7 @@ class FaultyAveraging(SWA):
     ("fault", "check"),
     [
         ("moved", "constant_path_gives_that_constant"),
-        ("away", "(mean_lies_on_the_path|constant_path.*)"),
+        ("away", "constant_path_gives_that_constant"),
         ("forgets", "resumes_exactly"),
         ("network", "(constant_path.*|result_draws_and_is_rebuilt)"),
     ],

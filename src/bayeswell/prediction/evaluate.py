@@ -156,7 +156,8 @@ def _predict_and_score(
     prediction: str | None,
 ) -> tuple[ClassPrediction | RealPrediction | None, Tensor]:
     classes = likelihood.supports("probabilities")
-    fold, rows = PredictionFold(likelihood, draws, keep_samples=not classes), []
+    fold = PredictionFold(likelihood, draws, keep_samples=not classes)
+    rows: list[Tensor] = []
     for stack in stacked_outputs(model, inputs, draws, source, batch_size, prediction=prediction, joint=not classes):
         if not rows:
             likelihood.check(targets.to(stack.device), stack[0])

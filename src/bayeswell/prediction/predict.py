@@ -76,7 +76,8 @@ def nll_matrix(
     source = make_source(model, generator, seed, draws, batch_size)
     inputs, targets = with_targets(inputs, targets)
     ready, part = as_inputs(model, inputs), LIKELIHOODS.resolve(likelihood)
-    truth, rows = as_targets(targets, num_examples(ready)), []
+    truth = as_targets(targets, num_examples(ready))
+    rows: list[Tensor] = []
     for stack in stacked_outputs(model, ready, draws, source, batch_size, prediction=prediction):
         if not rows:
             part.check(truth.to(stack.device), stack[0])
@@ -108,8 +109,8 @@ def mixture_nll(matrix: Tensor) -> Tensor:
 def nll_by_draw(likelihood: Likelihood, stack: Tensor, targets: Tensor) -> Tensor:
     """(D, S) float64: -log p(y | f_d) for outputs (D, S, ...)."""
     repeated = targets.to(stack.device).expand(len(stack), *targets.shape).flatten(0, 1)
-    losses: Tensor = likelihood.nll(stack.flatten(0, 1).double(), repeated)
-    return losses.double().cpu().unflatten(0, (len(stack), -1))
+    losses = likelihood.nll(stack.flatten(0, 1).double(), repeated).double().cpu()
+    return losses.reshape(len(stack), -1)
 
 
 def make_source(
@@ -187,8 +188,8 @@ class PredictionFold:
         if self._classes:
             total = torch.special.entr(self._mean).sum(-1)
             expected = torch.minimum(self._own, total)
-            tensors = (one.to(dtype) for one in (self._mean, spread.sqrt(), total, expected))
-            return ClassPrediction(*tensors, draws=self.count, samples=samples)
+            mean, std, entropy, own = (one.to(dtype) for one in (self._mean, spread.sqrt(), total, expected))
+            return ClassPrediction(mean, std, entropy, own, self.count, samples)
         # Copied: the noise of the likelihood may be trained further.
         kept = torch.cat(self._outputs).to(dtype) if self._outputs else None
         mixture = None if kept is None else PredictiveMixture(kept, copy.deepcopy(self.likelihood))

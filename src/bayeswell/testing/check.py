@@ -21,17 +21,12 @@ from ..optim import OPTIMIZERS, SCHEDULES
 from ..posteriors import POSTERIORS
 from ..priors import PRIORS
 from ..sampling import SAMPLERS
-from .averagers import AveragerChecks
-from .divergences import DivergenceChecks
-from .estimators import EstimatorChecks
+from .distributions import PosteriorChecks, PriorChecks
+from .endings import AveragerChecks, PostHocChecks
 from .likelihoods import LikelihoodChecks
-from .optimizers import OptimizerChecks
-from .post_hoc import PostHocChecks
-from .posteriors import PosteriorChecks
-from .priors import PriorChecks
-from .report import Omitted, PartError, Report, require, require_same
-from .samplers import SamplerChecks
-from .schedules import KLWeightChecks, ScheduleChecks
+from .objectives import DivergenceChecks, EstimatorChecks
+from .optimizers import KLWeightChecks, OptimizerChecks, SamplerChecks, ScheduleChecks
+from .report import Omitted, PartError, Report, applies, require, require_same
 
 SEED = 1729
 
@@ -73,44 +68,31 @@ def check_part(kind: str, part: Any, **hints: Any) -> Report:
     for name in hints:
         if name not in known:
             raise SettingError(f"check_part: kind '{kind}' has no hint '{name}'; {nearest(name, known)}")
-    run = _Run(kind, _label(part))
+    report = Report(kind, _label(part))
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings(), torch.enable_grad():
         warnings.simplefilter("ignore", BayeswellWarning)
-        found = run.do("resolves", lambda: registry.resolve(part))
-        run.do("settings_round_trip", lambda: _check_settings(found, registry))
-        case = run.do("builds", lambda: checks(found, **hints))
-        for name in _checks_as_defined(case):
-            torch.manual_seed(SEED)
-            run.do(name.removeprefix("check_"), getattr(case, name))
-    return Report(kind, run.label, tuple(run.passed), run.left_out)
+        found = _run(report, "resolves", lambda: registry.resolve(part))
+        _run(report, "settings_round_trip", lambda: _check_settings(found, registry))
+        case = _run(report, "builds", lambda: checks(found, **hints))
+        for name in (name for base in reversed(type(case).__mro__) for name in vars(base)):
+            if name.startswith("check_"):
+                torch.manual_seed(SEED)
+                _run(report, name.removeprefix("check_"), getattr(case, name))
+    return report
 
 
-class _Run:
-    """Runs checks and keeps their results; any error becomes a ``PartError`` with the kind, the part and the check."""
-
-    def __init__(self, kind: str, label: str) -> None:
-        self.kind, self.label = kind, label
-        self.passed: list[str] = []
-        self.left_out: dict[str, str] = {}
-
-    def do(self, name: str, work: Callable[[], Any]) -> Any:
-        try:
-            result = work()
-        except Omitted as omitted:
-            self.left_out[name] = str(omitted)
-            return None
-        except PartError as error:
-            raise PartError(f"{self.kind} {self.label}, check '{name}': {error}") from error
-        except Exception as error:
-            reason = " ".join(str(error).split())
-            message = f"{self.kind} {self.label}, check '{name}': {type(error).__name__}: {reason:.300}"
-            raise PartError(message) from error
-        self.passed.append(name)
-        return result
-
-
-def _checks_as_defined(case: Any) -> list[str]:
-    return [name for kind in reversed(type(case).__mro__) for name in vars(kind) if name.startswith("check_")]
+def _run(report: Report, name: str, check: Callable[[], Any]) -> Any:
+    try:
+        result = check()
+    except Omitted as omitted:
+        report.left_out[name] = str(omitted)
+        return None
+    except Exception as error:
+        kind = "" if isinstance(error, PartError) else f"{type(error).__name__}: "
+        reason = " ".join(str(error).split())
+        raise PartError(f"{report.kind} {report.part}, check '{name}': {kind}{reason:.300}") from error
+    report.passed.append(name)
+    return result
 
 
 def _label(part: Any) -> str:
@@ -123,13 +105,10 @@ def _label(part: Any) -> str:
 def _check_settings(part: Any, registry: Registry[Any]) -> None:
     # Files need name and settings to make the same part again.
     name = getattr(part, "name", None)
-    if not isinstance(name, str) or not name or not dataclasses.is_dataclass(part):
-        raise Omitted("it is no dataclass with a `name`, so it cannot be saved by name")
+    if not isinstance(name, str) or not dataclasses.is_dataclass(part):
+        raise Omitted("it is no dataclass with a `name`")
     settings = [getattr(part, field.name) for field in dataclasses.fields(part) if field.init]
-    if any(callable(value) for value in settings):
-        raise Omitted("a setting is code, so it cannot be saved by name")
-    if name not in registry:
-        raise Omitted("it is not registered, so it cannot be saved by name")
+    applies(not any(callable(value) for value in settings), "a setting is code, so it cannot be saved by name")
+    applies(name in registry, "it is not registered, so it cannot be saved by name")
     require(registry[name] is type(part), f"the name '{name}' belongs to {registry[name].__qualname__}")
-    again = registry.resolve(describe(part))
-    require_same("the settings of the part made again", describe(again), describe(part))
+    require_same("the settings of the part made again", describe(registry.resolve(describe(part))), describe(part))

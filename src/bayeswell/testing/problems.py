@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..likelihoods import Gaussian
 from ..nn import BayesianModule, bayesian
 from ..posteriors import can_set_std, set_std
 from ..priors import Normal
-from .report import PartError, require, require_same
+from .report import require, require_same
 
 DOUBLE = torch.float64
 PRIOR_STD = 0.7
@@ -82,7 +82,7 @@ class LinearRegression:
 
 @contextmanager
 def untouched(model: BayesianModule) -> Iterator[None]:
-    """Refuse a block after which parameters, modes, attributes or hooks of the model are different."""
+    """Refuse a block after which parameters, buffers, modes or hooks of the model are different."""
     before = _record(model)
     yield
     require_same("the model after the call", _record(model), before)
@@ -93,39 +93,30 @@ def _record(model: BayesianModule) -> dict[str, Any]:
     return {
         "state": copy.deepcopy(dict(model.state_dict())),
         "mode": {name: module.training for name, module in modules.items()},
-        "attributes": {name: sorted(vars(module)) for name, module in modules.items()},
         "hooks": {name: len(m._forward_hooks) + len(m._forward_pre_hooks) for name, m in modules.items()},
-        "gradients": {name: parameter.grad is None for name, parameter in model.named_parameters()},
     }
 
 
-def require_draws(posterior: Posterior, model: BayesianModule) -> None:
-    """Draws name every Bayesian parameter in its shape, and the generator alone decides them."""
-    first, again, other = ([dict(one) for one in posterior.draws(2, make_generator(seed))] for seed in (3, 3, 4))
+def require_draws_and_rebuilt(posterior: Posterior, model: BayesianModule) -> None:
+    """Draws are networks that the generator alone decides; ``part.build`` and the state make the same posterior."""
+    require(isinstance(posterior, Posterior), f"a {type(posterior).__name__} is no Posterior")
+    first, again, other = (_draws(posterior, seed) for seed in (3, 3, 4))
     require(len(first) == 2, f"draws(2) gave {len(first)} draws")
-    for site in model.layout.sites:
-        for name in site.names:
-            require(name in first[0], f"a draw has no '{name}'; it has {sorted(first[0])}")
-            shape = tuple(first[0][name].shape)
-            require(shape == site.shape, f"a draw has '{name}' in shape {shape}, expected {site.shape}")
-    require(not any(tensor.requires_grad for tensor in first[0].values()), "a draw has a gradient")
-    for one, two in zip(again, first, strict=True):
-        require_same("a draw with the same generator", one, two)
-    if posterior.noise_size:
-        try:
-            require_same("", other[0], first[0])
-        except PartError:
-            return
-        raise PartError("draws with another generator are the same: the generator is not used")
-
-
-def require_rebuilt(posterior: Posterior, model: BayesianModule) -> None:
-    """``part.build`` and the state make the same posterior again, as files need it."""
-    like = model.prior.center().detach()
-    rebuilt = posterior.part.build(model.layout, model.prior, like, None)
+    for name, expected in model.layout.unflatten(torch.zeros(model.layout.size)).items():
+        require(name in first[0], f"a draw has no '{name}'; it has {sorted(first[0])}")
+        shape = tuple(first[0][name].shape)
+        require(shape == expected.shape, f"a draw has '{name}' in shape {shape}, expected {tuple(expected.shape)}")
+        require(not first[0][name].requires_grad, "a draw has a gradient")
+    require_same("draws with the same generator", dict(enumerate(again)), dict(enumerate(first)))
+    differ = any(not torch.equal(tensor, other[0][name]) for name, tensor in first[0].items())
+    require(differ or posterior.noise_size == 0, "draws with another generator are the same")
+    rebuilt = posterior.part.build(model.layout, model.prior, model.prior.center().detach(), None)
     rebuilt.load_state_dict(copy.deepcopy(posterior.state_dict()))
-    pairs = [dict(next(iter(one.draws(1, make_generator(3))))) for one in (rebuilt, posterior)]
-    require_same("a draw of the rebuilt posterior", *pairs)
+    require_same("a draw of the rebuilt posterior", _draws(rebuilt, 3)[0], first[0])
+
+
+def _draws(posterior: Posterior, seed: int) -> list[dict[str, Tensor]]:
+    return [dict(one) for one in posterior.draws(2, make_generator(seed))]
 
 
 POINTS = 200_001
@@ -136,12 +127,3 @@ def tangent_grid(scale: float, points: int = POINTS) -> tuple[Tensor, Tensor]:
     width = math.pi / points
     angles = (torch.arange(points, dtype=DOUBLE) + 0.5) * width - math.pi / 2
     return scale * angles.tan(), width * scale / angles.cos().square()
-
-
-def under_gaussian(function: Callable[[Tensor], Tensor], mean: float, std: float) -> Tensor:
-    """E[f(w)] for w ~ N(mean, std^2), by the midpoint rule over +-12 stds."""
-    width = 24 / POINTS
-    z = (torch.arange(POINTS, dtype=DOUBLE) + 0.5) * width - 12
-    weights = (-0.5 * z.square()).exp() * width / math.sqrt(2 * math.pi)
-    with torch.no_grad():
-        return (function(mean + std * z) * weights).sum()

@@ -1,4 +1,4 @@
-"""Checks of averagers: what they make of a path of weights, and that they resume exactly."""
+"""Checks of what ends a run: averagers, and parts that follow training."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from ..core.protocols import EMPIRICAL, POINT, Averager, Posterior, Progress
+from ..core.random import make_generator
 from ..nn import BayesianModule
-from .problems import DOUBLE, make_model, network, normal, require_draws, require_rebuilt
-from .report import require, require_close, require_same
+from .problems import DOUBLE, LinearRegression, make_model, network, normal, require_draws_and_rebuilt, untouched
+from .report import applies, require, require_close, require_same
 
 
 class AveragerChecks:
@@ -46,17 +47,6 @@ class AveragerChecks:
         for name, tensor in averager.other_params().items():
             require_close(f"the average of '{name}'", tensor, torch.full(tensor.shape, 0.3, dtype=DOUBLE))
 
-    def check_mean_lies_on_the_path(self) -> None:
-        model, averager = self._begin()
-        path = []
-        for step in range(self.total_steps):
-            self._show(averager, model, range(step, step + 1))
-            path.append(0.3 + 0.1 * normal(model.layout.size, seed=1000 * step))
-        low, high = torch.stack(path).aminmax(dim=0)
-        mean = self._mean(averager.finalize(model))
-        outside = int(((mean < low - 1e-6) | (mean > high + 1e-6)).sum())
-        require(outside == 0, f"{outside} of {len(mean)} means lie outside of the path")
-
     def check_resumes_exactly(self) -> None:
         (whole_model, whole), (first_model, first), (second_model, second) = (self._begin() for _ in range(3))
         middle = self.total_steps * 3 // 4
@@ -73,7 +63,53 @@ class AveragerChecks:
     def check_result_draws_and_is_rebuilt(self) -> None:
         model, averager = self._begin()
         self._show(averager, model, range(self.total_steps))
-        posterior = averager.finalize(model)
-        require(isinstance(posterior, Posterior), f"finalize returns a {type(posterior).__name__}, not a Posterior")
-        require_draws(posterior, model)
-        require_rebuilt(posterior, model)
+        require_draws_and_rebuilt(averager.finalize(model), model)
+
+
+FACTOR = 1.5
+
+
+class PostHocChecks:
+    """A linear model and its data."""
+
+    def __init__(self, part: Any, exact: bool = True) -> None:
+        self.part, self.exact = part, exact
+        self.problem = LinearRegression(outputs=2, examples=24)
+
+    def _model(self) -> BayesianModule:
+        needs: frozenset[str] = getattr(self.part, "needs", frozenset())
+        return make_model(self.problem.net, "delta" if POINT in needs else "mean_field")
+
+    def _fit(self, model: BayesianModule) -> Posterior:
+        problem = self.problem
+        batches = list(zip(problem.inputs.split(12), problem.targets.split(12), strict=True))
+        settings = {"dataset_size": 24, "generator": make_generator(1)}
+        found: Posterior = self.part.fit(model, problem.likelihood, batches, **settings)
+        return found
+
+    def check_leaves_the_model_as_it_was(self) -> None:
+        model = self._model()
+        with untouched(model):
+            self._fit(model)
+
+    def check_mean_stays(self) -> None:
+        applies(self.exact, "exact=False was given")
+        model = self._model()
+        require_close("the mean", self._fit(model).mean, model.posterior.mean, 1e-5)
+
+    def check_stds_are_those_of_the_posterior(self) -> None:
+        """Each std lies between that of the weight given all others (diagonal) and its marginal one, up to 1.5."""
+        applies(self.exact, "exact=False was given")
+        model = self._model()
+        stds = model.layout.unflatten(self._fit(model).std().detach())
+        precision = self.problem.precision()
+        conditional, marginal = precision.diagonal().rsqrt(), precision.inverse().diagonal().sqrt()
+        found = torch.cat([stds["0.weight"], stds["0.bias"][:, None]], dim=1)
+        for name, low, high, values in zip(("w1", "w2", "w3", "bias"), conditional, marginal, found.T, strict=True):
+            least, most = float(low) / FACTOR, float(high) * FACTOR
+            fits = bool(((values >= least) & (values <= most)).all())
+            require(fits, f"stds of {name} are {values.tolist()}, expected {least:.3g} to {most:.3g}")
+
+    def check_result_draws_and_is_rebuilt(self) -> None:
+        model = self._model()
+        require_draws_and_rebuilt(self._fit(model), model)

@@ -1,4 +1,4 @@
-"""Checks of estimators: E_q[NLL] where it is known, and a model that is left as it was."""
+"""Checks of estimators and divergences: their means are known for linear regression and mean-field."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.errors import CompositionError
-from ..core.protocols import BatchContext
+from ..core.protocols import WEIGHT_SAMPLE, BatchContext
 from ..core.random import make_generator
 from ..nn import BayesianModule
-from ..objectives import ELBO, Sharpness
-from ..posteriors import set_std
-from .problems import DOUBLE, LinearRegression, make_model, network, normal, untouched
-from .report import Omitted, require, require_close, require_mean
+from .problems import DOUBLE, PRIOR_STD, LinearRegression, make_model, network, normal, untouched
+from .report import applies, require, require_close, require_mean
 
-REPETITIONS = 400
+REPETITIONS = 500
 WEIGHTS = (0.5, 2.0, 0.0, 1.5, 3.0)
 
 
@@ -62,16 +59,8 @@ class EstimatorChecks:
                 self._deep()
         self.deep.train()
 
-    def check_without_spread_it_is_the_nll_at_the_mean(self) -> None:
-        self.deep, before = make_model(network(3, 4, 2)), self.deep
-        set_std(self.deep.posterior, torch.full((self.deep.layout.size,), 1e-7, dtype=DOUBLE))
-        found, self.deep = self._deep(), before
-        expected = self.problem.likelihood.nll(network(3, 4, 2)(self.inputs), self.targets).mean()
-        require_close("the estimate at stds of 1e-7", found, expected, 1e-5)
-
     def check_mean_is_the_expected_nll(self) -> None:
-        if not self.exact:
-            raise Omitted("exact=False was given")
+        applies(self.exact, "exact=False was given")
         generator = make_generator(2)
         samples = torch.stack([self._summary(self._linear(generator)) for _ in range(REPETITIONS)])
         expected = self._summary(self.problem.expected_nll(self.linear))
@@ -88,12 +77,47 @@ class EstimatorChecks:
         samples = torch.stack([self._linear(generator, weights).detach() for _ in range(REPETITIONS)])
         require_mean("the estimate with weights", samples, self.problem.expected_nll(self.linear, weights).detach())
 
-    def check_works_under_sharpness(self) -> None:
-        try:
-            sharp = Sharpness(rho=0.05).wrap(ELBO(self.problem.likelihood, 6, estimator=self.part))
-            total = sharp(self.deep, self.inputs, self.targets, generator=make_generator(1)).total
-        except CompositionError as error:
-            raise Omitted(str(error)) from error
-        parameters = list(self.deep.posterior.parameters())
-        gradients = torch.autograd.grad(total, parameters, materialize_grads=True, allow_unused=True)
-        require(all(bool(g.isfinite().all()) for g in gradients), "a gradient under sharpness is not finite")
+
+DRAWS = 4
+
+
+class DivergenceChecks:
+    """KL(q || p) of a mean-field q and a normal p."""
+
+    def __init__(self, part: Any) -> None:
+        self.part, self.model = part, make_model(network(4, 5, 2))
+        self.posterior, self.prior = self.model.posterior, self.model.prior
+        self.parameters = list(self.posterior.parameters())
+
+    def _closed_form(self) -> Tensor:
+        mean, std = self.posterior.mean, self.posterior.std()
+        return ((PRIOR_STD / std).log() + (std.square() + mean.square()) / (2 * PRIOR_STD**2) - 0.5).sum()
+
+    def _noise(self, seed: int) -> Tensor:
+        return normal(DRAWS, self.posterior.noise_size, seed=seed)
+
+    def _summary(self, value: Tensor) -> Tensor:
+        # The value, and for each parameter the sum of its gradient and a projection of it.
+        found = torch.autograd.grad(value, self.parameters, materialize_grads=True, allow_unused=True)
+        sums = [gradient.sum() for gradient in found]
+        along = [gradient.flatten() @ normal(gradient.numel(), seed=50) for gradient in found]
+        return torch.stack([value.detach(), *sums, *along])
+
+    def check_returns_the_draws_of_the_noise(self) -> None:
+        noise = self._noise(1)
+        weights = self.part(self.posterior, self.prior, noise)[0]
+        require(weights is not None, "it returns no draws although there is noise; the estimator needs them")
+        require_close("the draws", weights, self.posterior.rsample(noise))
+
+    def check_works_without_draws(self) -> None:
+        applies(WEIGHT_SAMPLE not in self.part.needs, f"it needs '{WEIGHT_SAMPLE}'")
+        weights, kl = self.part(self.posterior, self.prior, None)
+        require(weights is None, "it returns draws although there is no noise")
+        require_close("the KL without draws", kl, self._closed_form())
+
+    def check_mean_is_the_kl(self) -> None:
+        expected = self._summary(self._closed_form())
+        found = [self.part(self.posterior, self.prior, self._noise(100 + i))[1] for i in range(REPETITIONS)]
+        samples = torch.stack([self._summary(value) for value in found])
+        require_mean("the KL", samples[:, :1], expected[:1])
+        require_mean("the gradient of the KL", samples[:, 1:], expected[1:])
