@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 import shlex
 from html.parser import HTMLParser
@@ -10,8 +11,10 @@ import pytest
 import torch
 
 from bayeswell.lab.comparison import ComparedRun, Comparison
+from bayeswell.lab.overrides import with_settings
 from bayeswell.lab.report import figures, render_report, write_report
 from bayeswell.lab.report.page import train_command
+from bayeswell.lab.settings import RunSettings
 from made_runs import made_comparison, made_record
 
 MAP, BETTER = [0.30, 0.34, 0.31], [0.20, 0.23, 0.21]
@@ -146,6 +149,23 @@ def test_write_report_writes_one_file(tmp_path: Path):
 
 
 def test_train_commands_hold_every_setting():
-    settings = {"data": "a b.csv", "settings": {"temperature": 1.0}, "seed": 2, "folder": "runs/x", "unknown": 1}
+    settings = {
+        "data": "a b.csv",
+        "ood": ["noise", "svhn"],
+        "batch_size": 20,
+        "settings": {"temperature": 1.0, "posterior": {"name": "k_tied", "rank": 3}},
+        "model_settings": {"hidden": [5, 5]},
+        "folder": "runs/x",
+        "unknown": 1,
+    }
     words = shlex.split(train_command(settings))
-    assert words == ["bayeswell", "train", "--data", "a b.csv", "--settings", '{"temperature": 1.0}', "--seed", "2"]
+    assert words[:8] == ["bayeswell", "train", "--data", "a b.csv", "--ood", "noise", "svhn", "--batch-size"]
+    assert words[8:11] == ["20", "--set", "temperature=1.0"]
+    changes = {key: json.loads(value) for key, _, value in (word.partition("=") for word in words[10:])}
+    made = with_settings(RunSettings(), changes)
+    assert made.settings == settings["settings"]
+    assert made.model_settings == settings["model_settings"]
+
+
+def test_code_of_a_program_has_no_command():
+    assert train_command({"data": {"path": "own.py", "name": "data"}}) == ""

@@ -21,6 +21,8 @@ from .reading import read_comparison
 from .summary import finished_runs, summarize, tables_of
 
 TEMPLATES = Path(__file__).parent / "templates"
+TABLES = {"settings": "", "model_settings": "model.", "data_settings": "data.", "augment": "augment."}
+"""Settings that are tables, with the prefix of their entries on the command line."""
 
 
 @dataclass(frozen=True)
@@ -147,10 +149,20 @@ def _recipes(comparison: Comparison) -> list[Recipe]:
 
 
 def train_command(settings: Mapping[str, Any]) -> str:
-    """Return the command line that trains a run with these settings, in a new folder."""
-    words = ["bayeswell", "train"]
+    """Return the command line that trains a run with these settings; "" if they name code or objects of a program."""
+    words, assigned = ["bayeswell", "train"], []
     for name, value in settings.items():
-        if name in RunSettings.names() and name != "folder" and value is not None:
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            words += [f"--{name}", text]
-    return shlex.join(words)
+        if name in TABLES:
+            assigned += [f"{TABLES[name]}{key}={_command_text(own)}" for key, own in (value or {}).items()]
+        elif name in RunSettings.names() and name != "folder" and value is not None:
+            values = value if isinstance(value, list) else [value]
+            if any(isinstance(own, Mapping) for own in values):
+                return ""
+            words += [f"--{name.replace('_', '-')}", *map(str, values)] if values else []
+    return shlex.join([*words, "--set", *assigned] if assigned else words)
+
+
+def _command_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
