@@ -84,7 +84,7 @@ def automatic(until=1.0, dropout=()):
     elbo = SimpleNamespace(likelihood=LIKELIHOODS.resolve("categorical"), temperature=1.0)
     optimizer = torch.optim.SGD([{"params": [nn.Parameter(torch.zeros(1))], "ess": 5.0, "temperature": COLD_START}])
     found = AutoTemperature(elbo, optimizer, dropout, until=until)
-    found.observe(torch.tensor([0, 1, 0, 1]))
+    found.spread.observe(found.elbo.likelihood, torch.tensor([0, 1, 0, 1]))
     return found
 
 
@@ -115,7 +115,7 @@ def test_temperature_stays_after_its_last_change():
 def test_state_is_restored():
     first, second = automatic(), automatic()
     first.after_epoch(0.5, {"nll": 0.3})
-    first.observe(torch.tensor([0, 0]))
+    first.spread.observe(first.elbo.likelihood, torch.tensor([0, 0]))
     second.load_state_dict(first.state_dict())
     assert second.temperature == first.temperature
     first.after_epoch(0.6, {"nll": 0.2})

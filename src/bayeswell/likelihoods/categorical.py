@@ -89,9 +89,8 @@ class Categorical(Likelihood):
 
     def nll(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """(S,): sum over positions of weight_y (logsumexp(f) - f_y); 0 where y is ignored."""
-        self._check_shape(targets, outputs)
         logits = self._logits(outputs).movedim(self._axis(outputs), 1)
-        weights = self._weights(logits, logits.shape[1])
+        weights = None if self.class_weights is None else self._weights(logits, logits.shape[1])
         ignore = _NO_LABEL if self.ignore_index is None else self.ignore_index
         losses = F.cross_entropy(logits, targets.long(), weights, reduction="none", ignore_index=ignore)
         return sum_per_example(losses if self._position_roots is None else losses * self._position_roots)

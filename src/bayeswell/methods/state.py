@@ -74,7 +74,7 @@ class TrainState:
         An automatic temperature also observes the targets of the first epoch.
         """
         if self.auto_temperature is not None and targets is not None and self.epoch == 0:
-            self.auto_temperature.observe(targets)
+            self.auto_temperature.spread.observe(self.likelihood, targets)
         self.learning_rates.before_step(self.progress)
 
     def after_backward(self) -> None:

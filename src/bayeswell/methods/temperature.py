@@ -29,7 +29,9 @@ class TargetSpread:
         self.moments = torch.zeros(0, dtype=torch.float64)
 
     def observe(self, likelihood: Likelihood, targets: Tensor) -> None:
-        """Add the targets of one batch."""
+        """Add the targets of one batch; called in the first epoch, before each step."""
+        if not targets.numel():
+            return
         labels = likelihood.aligned_targets(targets).detach()
         self.examples += len(labels)
         rows = labels.reshape(len(labels), -1).double().cpu()
@@ -87,11 +89,6 @@ class AutoTemperature:
     @property
     def temperature(self) -> float:
         return float(self.elbo.temperature)
-
-    def observe(self, targets: Tensor) -> None:
-        """Add the targets of a whole batch; called in the first epoch, before each step."""
-        if targets.numel():
-            self.spread.observe(self.elbo.likelihood, targets)
 
     def after_epoch(self, fraction: float, metrics: Mapping[str, float]) -> None:
         """Set T by the epoch that ended at this share of training; ``metrics`` are means over it."""

@@ -150,7 +150,9 @@ class ELBO:
     def terms(self, model: BayesianModel, weights: Tensor, kl: Tensor, batch: BatchContext) -> Terms:
         """Return the terms at the weights and KL of ``draw``."""
         nll, outputs = self.estimator.nll(model, weights, batch)
-        share = self._share(batch)
+        share, batches = batch.nll_share, batch.progress.batches
+        if share is None:
+            share = 1.0 if batches is None else len(batch.targets) * batches / self.dataset_size
         # The only place where the KL is scaled.
         factor = batch.kl_share * self.temperature * self.kl_weight(batch.progress) / self.dataset_size
         counted = kl.detach() if self.handles_kl else kl
@@ -158,12 +160,6 @@ class ELBO:
         if not in_transform() and not math.isfinite(total.item()):
             raise _not_finite(batch, outputs, nll, kl)
         return Terms(total, nll.detach(), kl.detach(), outputs)
-
-    def _share(self, batch: BatchContext) -> float:
-        if batch.nll_share is not None:
-            return batch.nll_share
-        batches = batch.progress.batches
-        return 1.0 if batches is None else len(batch.targets) * batches / self.dataset_size
 
     def prior_for(self, model: BayesianModel) -> Prior:
         """Return p', the model's prior scaled for this temperature and prior weight."""

@@ -28,15 +28,8 @@ def _is_supported(mean: Tensor, h: Tensor, ends: Tensor | None, *vectors: Tensor
     return all(v is None or (v.shape[-1] == size and v.is_contiguous() and v.dtype is torch.float32) for v in vectors)
 
 
-def _address(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
-
-
-def _gaussians(
-    mean: Tensor, spread: Tensor, h: Tensor, ends: Tensor | None, center: Tensor | None, log_std: bool
-) -> tuple[int | None, ...]:
-    sites = 0 if ends is None else len(ends)
-    return _address(mean), _address(spread), log_std, _address(h), _address(ends), sites, _address(center)
+def _addresses(*values: Tensor | bool | int | None) -> list[int | None]:
+    return [value.data_ptr() if isinstance(value, Tensor) else value for value in values]
 
 
 def _draw_and_kl(
@@ -51,11 +44,11 @@ def _draw_and_kl(
 ) -> tuple[Tensor, Tensor]:
     if not _is_supported(mean, h, ends, mean, spread, noise, center):
         return plain.draw_and_kl(mean, spread, noise, h, ends, center, log_std_sum, log_std)
-    size = len(mean)
+    size, sites = len(mean), 0 if ends is None else len(ends)
     weights = mean.new_empty(0 if noise is None else noise.shape)
-    terms = _gaussians(mean, spread, h, ends, center, log_std)
+    addresses = _addresses(mean, spread, log_std, h, ends, sites, center, noise, weights)
     value = load().bayeswell_draw_and_kl(  # type: ignore[union-attr]
-        *terms, _address(noise), _address(weights), weights.numel() // max(size, 1), size, torch.get_num_threads()
+        *addresses, weights.numel() // max(size, 1), size, torch.get_num_threads()
     )
     return weights, mean.new_full((), value + float(log_std_sum) - 0.5 * size)
 
@@ -75,13 +68,13 @@ def _gradients(
     vectors = (mean, spread, noise, center, of_weights)
     if not _is_supported(mean, h, ends, *vectors):
         return plain.gradients(mean, spread, noise, h, ends, center, of_weights, of_kl, log_std)
-    size = len(mean)
+    size, sites = len(mean), 0 if ends is None else len(ends)
     of_mean, of_spread = torch.empty_like(mean), torch.empty_like(mean)
-    terms = _gaussians(mean, spread, h, ends, center, log_std)
+    addresses = _addresses(mean, spread, log_std, h, ends, sites, center, noise, of_weights)
     draws = 0 if of_weights is None else of_weights.numel() // max(size, 1)
-    upstream = (_address(noise), _address(of_weights), draws, 0.0 if of_kl is None else float(of_kl))
+    upstream = 0.0 if of_kl is None else float(of_kl)
     load().bayeswell_gradients(  # type: ignore[union-attr]
-        *terms, *upstream, _address(of_mean), _address(of_spread), size, torch.get_num_threads()
+        *addresses, draws, upstream, of_mean.data_ptr(), of_spread.data_ptr(), size, torch.get_num_threads()
     )
     return of_mean, of_spread
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,9 +13,8 @@ from torch import Tensor, nn
 from ..core.errors import BayeswellWarning, SettingError, check_integer, check_number
 from ..core.layout import Layout, Site
 from ..core.protocols import ENTROPY, FACTORIZED, LOG_PROB, WEIGHT_SAMPLE, Posterior, Prior
-from .factorized import FactorizedPosterior
+from .factorized import FactorizedPosterior, check_initial_std, initial_stds
 from .mean_field import MeanFieldPosterior
-from .start import check_initial_std, initial_stds
 
 
 class KTiedPosterior(FactorizedPosterior):
@@ -34,11 +32,13 @@ class KTiedPosterior(FactorizedPosterior):
         super().__init__(part, layout, mean)
         self.rank = part.rank
         self.tied = frozenset(site.name for site in layout.sites if part.ties(site))
+        self._sites = [site for site in layout.sites if site.name in self.tied]
+        self._sizes = [side * self.rank for site in self._sites for side in site.matrix_shape or ()]
         factors, free = [], []
         for site, stds in zip(layout.sites, std.split(layout.sizes), strict=True):
             if site.name in self.tied:
                 center = 0.5 * (math.log(float(stds.mean()) / part.rank) - part.spread**2)
-                size = sum(_matrix_shape(site)) * part.rank
+                size = sum(site.matrix_shape or ()) * part.rank
                 noise = torch.randn(size, dtype=std.dtype, device=std.device, generator=generator)
                 factors.append(center + part.spread * noise)
             else:
@@ -46,12 +46,11 @@ class KTiedPosterior(FactorizedPosterior):
         self.log_factors = nn.Parameter(torch.cat(factors))
         self.register_parameter("log_std", nn.Parameter(torch.cat(free)) if free else None)
 
-    def factors(self) -> Iterator[tuple[Site, Tensor, Tensor]]:
-        """Yield each tied site with u (rows, rank) and v (rank, columns)."""
-        sites = [site for site in self.layout.sites if site.name in self.tied]
-        pieces = self.log_factors.exp().split([side * self.rank for site in sites for side in _matrix_shape(site)])
-        for site, u, v in zip(sites, pieces[::2], pieces[1::2], strict=True):
-            yield site, u.view(-1, self.rank), v.view(self.rank, -1)
+    def factors(self) -> list[tuple[Site, Tensor, Tensor]]:
+        """Return each tied site with u (rows, rank) and v (rank, columns)."""
+        pieces = self.log_factors.exp().split(self._sizes)
+        pairs = zip(self._sites, pieces[::2], pieces[1::2], strict=True)
+        return [(site, u.view(-1, self.rank), v.view(self.rank, -1)) for site, u, v in pairs]
 
     def spread(self) -> Tensor:
         """std_ij = sum_k u_ik v_kj with u = exp(a), v = exp(b) for tied sites, exp(log_std) for the others."""
@@ -61,11 +60,6 @@ class KTiedPosterior(FactorizedPosterior):
             pieces = self.log_std.exp().split([site.size for site in free])
             stds |= {site.name: piece for site, piece in zip(free, pieces, strict=True)}
         return torch.cat([stds[site.name] for site in self.layout.sites])
-
-
-def _matrix_shape(site: Site) -> tuple[int, int]:
-    assert site.matrix_shape is not None
-    return site.matrix_shape
 
 
 @dataclass(frozen=True)
@@ -107,9 +101,10 @@ class KTied:
         return shape is not None and min(shape) >= self.rank and site.matches(self.tie)
 
     def build(self, layout: Layout, prior: Prior, mean: Tensor, generator: torch.Generator | None) -> Posterior:
-        matrices = [site.name for site in layout.sites if site.matrix_shape is not None]
-        if self.tie != "*" and not any(site.matches(self.tie) and site.matrix_shape for site in layout.sites):
-            raise SettingError(f"k_tied: tie = {self.tie!r} matches no weight matrix; the network has {matrices}")
+        matrices = [site for site in layout.sites if site.matrix_shape is not None]
+        if self.tie != "*" and not any(site.matches(self.tie) for site in matrices):
+            names = [site.name for site in matrices]
+            raise SettingError(f"k_tied: tie = {self.tie!r} matches no weight matrix; the network has {names}")
         stds = initial_stds(self.initial_std, prior)
         if not any(self.ties(site) for site in layout.sites):
             message = f"k_tied: no chosen matrix has both sides of at least rank = {self.rank}; all stds are mean-field"

@@ -54,5 +54,5 @@ def use_as_given(state: TrainState, batches: Batches) -> None:
         if likelihood.supports("mean_and_variance") and not likelihood.is_discrete:
             mean = likelihood.mean_and_variance(outputs)[0]
             metrics["rmse"] = math.sqrt(float((mean - targets.reshape(mean.shape)).double().square().mean()))
-    state.auto_temperature.observe(targets)
+    state.auto_temperature.spread.observe(likelihood, targets)
     state.auto_temperature.after_epoch(_WHEN, metrics)

@@ -88,14 +88,11 @@ def fit(
     """
     check_grad_mode()
     plan = make_plan(
-        net, data, method, likelihood, settings, validation=validation, epochs=epochs, batch_size=batch_size, seed=seed
-    )
-    options: dict[str, Any] = {
-        "early_stopping": early_stopping, "folder": folder, "resume": resume,
-        "callbacks": (callbacks,) if isinstance(callbacks, Callback) else tuple(callbacks),
-        "progress": wants_progress(progress), "workers": workers, "devices": devices,
-    }  # fmt: skip
-    plan = dataclasses.replace(plan, **options)
+        net, data, method, likelihood, settings, validation=validation, epochs=epochs, batch_size=batch_size, seed=seed,
+        early_stopping=early_stopping, folder=folder, resume=resume, progress=wants_progress(progress),
+        callbacks=(callbacks,) if isinstance(callbacks, Callback) else tuple(callbacks), workers=workers,
+        devices=devices if isinstance(devices, Devices) else Devices(devices=check_integer("fit", "devices", devices)),
+    )  # fmt: skip
     if plan.note and progress is not False:
         say(f"{plan.note}\n", sys.stderr)
     return train_plan(plan) if calibrate is False else calibrated_fit(train_plan, plan, calibrate)
@@ -126,8 +123,12 @@ def make_plan(
     epochs: int = 1,
     batch_size: int | None = None,
     seed: int = 0,
+    **options: Any,
 ) -> Plan:
-    """Learn from the training data what is done to them, and do it; a trained model keeps what it has learned."""
+    """Return a plan from arguments of ``fit``; ``options`` are fields of the plan.
+
+    What is done to the data is learned from the training data; a trained model keeps what it has learned.
+    """
     epochs, seed = check_integer("fit", "epochs", epochs, 0), check_integer("fit", "seed", seed, -(2**63))
     augment, target, output, standardize = (settings.get(name, default) for name, default in EXTRA.items())
     changes = {name: value for name, value in settings.items() if name not in EXTRA}
@@ -171,6 +172,7 @@ def make_plan(
         start=previous.states if continues else (),
         histories=previous.histories if continues else (),
         note=note,
+        **options,
     )
 
 

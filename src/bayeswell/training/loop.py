@@ -162,7 +162,7 @@ def _gradient(state: TrainState, batch: Batch, options: StepOptions) -> Terms:
     else:
         parts = _shares(batch, options)
     for part, nll_share, kl_share in parts:
-        inputs, targets, weight = engine.place(tuple(part))
+        inputs, targets, weight = part if engine.device.type == "cpu" else engine.place(tuple(part))
         context = BatchContext(inputs, targets, state.likelihood, weight, state.progress, noise, nll_share, kl_share)
         try:
             with engine.precision:

@@ -85,8 +85,6 @@ class Plan:
         set_field: Any = object.__setattr__
         if self.folder is not None and not isinstance(self.folder, RunFolder):
             set_field(self, "folder", RunFolder(self.folder))
-        if not isinstance(self.devices, Devices):
-            set_field(self, "devices", Devices(devices=check_integer("fit", "devices", self.devices)))
         if self.early_stopping is not None and not isinstance(self.early_stopping, KeepBest):
             set_field(self, "early_stopping", KeepBest(patience=self.early_stopping))
         if self.early_stopping is not None and self.validation is None:
