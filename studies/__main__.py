@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bayeswell.core.errors import BayeswellError, BayeswellWarning, nearest
 
-from .definition import ROOT, SCALES, read_studies
+from .definition import ROOT, SCALES, Study, read_studies
 from .engine import run_study, run_untrained, say
 from .page import write_pages
 from .results import UNTRAINED
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(failed > 0)
 
 
-def _run(study, asked) -> int:  # type: ignore[no-untyped-def]
+def _run(study: Study, asked: argparse.Namespace) -> int:
     if asked.scale == UNTRAINED:
         run_untrained(study)
         return 0
@@ -59,7 +59,7 @@ def _run(study, asked) -> int:  # type: ignore[no-untyped-def]
     return len(failures)
 
 
-def _print_verdicts(study) -> None:  # type: ignore[no-untyped-def]
+def _print_verdicts(study: Study) -> None:
     found = Findings.of(study)
     say(f"{study.folder.name}/{study.name}: {study.title}")
     for claim in study.claims:

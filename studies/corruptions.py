@@ -1,8 +1,8 @@
-"""Corruptions of images in the four families of CIFAR-10-C (Hendrycks & Dietterich 2019), for Table 5 of Nguyen et al.
+"""Corruptions of images in the four families of CIFAR-10-C (Hendrycks & Dietterich 2019): Nguyen et al., Table 5.
 
-Images are (n, C, H, W) in [0, 1]; ``level`` is 0 to 4. Strengths follow the published ones as far as they are defined in
-pixels. The families "noise" and "digital" share Gaussian noise and contrast with ``bayeswell.lab``. Numbers of the paper
-itself need the published files: ``read_published`` of the lab.
+Images are (n, C, H, W) in [0, 1]; ``level`` is 0 to 4. Strengths follow the published ones as far as they are defined
+in pixels. Gaussian noise and blur and contrast are those of ``bayeswell.lab``. Numbers of the paper itself need the
+published files: ``read_published`` of the lab.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def brightness(images: Tensor, level: int, generator: torch.Generator) -> Tensor
 def pixelate(images: Tensor, level: int, generator: torch.Generator) -> Tensor:
     """Fewer, larger pixels."""
     share = (0.80, 0.65, 0.50, 0.40, 0.30)[level]
-    fewer = [max(1, round(share * side)) for side in images.shape[2:]]
-    return functional.interpolate(functional.adaptive_avg_pool2d(images, fewer), list(images.shape[2:]))
+    rows, columns = (max(1, round(share * side)) for side in images.shape[2:])
+    return functional.interpolate(functional.adaptive_avg_pool2d(images, (rows, columns)), list(images.shape[2:]))
 
 
 OWN: dict[str, Corruption] = {

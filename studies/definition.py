@@ -17,9 +17,10 @@
     text = "the path derivative is more accurate"
     rule = {better = "path", than = "total", score = "accuracy"}
 
-The settings of a scale come before those of a cell; ``each = {path = {...}}`` of a scale after them. ``shared = "FILE"``
-puts the tables of another file under those of this one. A table ``[variants.NAME]`` makes a study NAME of its own: its tables are merged over the others. In a claim,
-``each = {k = [2, 3]}`` repeats it with ``{k}`` replaced in every text, and ``only`` lists variants.
+The settings of a scale come before those of a cell; ``each = {path = {...}}`` of a scale after them. The tables of the
+file ``shared`` lie under those of this one. A table ``[variants.NAME]`` makes a study NAME of its own: its tables are
+merged over the others. In a claim, ``each = {k = [2, 3]}`` repeats it with ``{k}`` replaced in every text, and ``only``
+lists variants.
 """
 
 from __future__ import annotations
@@ -46,9 +47,12 @@ PAPERS = {
     "variational_laplace": "Unlu & Aitchison 2021, Variational Laplace for Bayesian neural networks",
 }
 """Titles by folder."""
-RULES = ("better", "same", "value", "ratio", "trend", "rounds_to")
-_KEYS = {"title", "about", "choose", "run", "cells", "grid", "random", "measure", "scales", "printed", "claims", "plots",
-         "variants", "shared"}  # fmt: skip
+RULES = ("rounds_to", "better", "same", "value", "ratio", "trend")
+"""A claim is of the first kind that its rule names."""
+_KEYS = {
+    *("title", "about", "choose", "shared", "variants", "run", "cells", "grid", "random", "measure", "scales"),
+    *("printed", "claims", "plots"),
+}
 SHARED = "shared.toml"
 SMOKE = {
     "run": {
@@ -193,14 +197,16 @@ def _study(file: Path, name: str, table: Table) -> Study:
 def _check(file: Path, study: Study) -> None:
     for name in study.scales.keys() - set(SCALES):
         raise SettingError(f"{file}: no scale '{name}'; {nearest(name, SCALES)}")
-    for claim in [*study.claims, *(one for claim in study.claims for one in claim.controls)]:
+    for claim in [*study.claims, *(control for one in study.claims for control in one.controls)]:
         if claim.rule and not claim.kind:
             raise SettingError(f"{file}: claim {claim.text!r} needs one of {', '.join(RULES)}")
         for key in ("better", "than", "value", "ratio", "to", "of", "same"):
             labels = claim.rule.get(key, [])
             for label in [labels] if isinstance(labels, str) else labels:
                 if label not in study.labels:
-                    raise SettingError(f"{file}: claim {claim.text!r}: no cell '{label}'; {nearest(label, study.labels)}")
+                    raise SettingError(
+                        f"{file}: claim {claim.text!r}: no cell '{label}'; {nearest(label, study.labels)}"
+                    )
 
 
 def _scale(table: Table, name: str, own: Table) -> Scale:
@@ -315,8 +321,11 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
     found = {key: value for key, value in base.items() if key != "model_settings" or "model" not in over}
     for key, value in over.items():
         old = found.get(key)
-        both = isinstance(value, Mapping) and isinstance(old, Mapping)
-        found[key] = merged(old, value) if both and value.get("name", old.get("name")) == old.get("name") else value
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            same = value.get("name", old.get("name")) == old.get("name")
+            found[key] = merged(old, value) if same else value
+        else:
+            found[key] = value
     return found
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
+import re
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bayeswell.core.errors import BayeswellError
+from bayeswell.core.random import make_generator
 from bayeswell.lab.compare import compare
 from bayeswell.lab.diagnostics import GradientSNR
-from bayeswell.lab.files import read_json
-from bayeswell.lab.runs import load_problem, load_run, run_settings, train, with_settings
+from bayeswell.lab.overrides import with_settings
+from bayeswell.lab.runs import load_problem, load_run, run_settings, train
 from bayeswell.lab.settings import RunSettings
+from bayeswell.methods import build
 from bayeswell.training import Callback
 
 from . import measures
@@ -36,7 +39,9 @@ def run_study(study: Study, scale_name: str, out: Path, *, workers: int = 1) -> 
     """
     scale = study.scales[scale_name]
     path = study.results if scale_name != "smoke" else out / study.folder.name / f"{study.name}.jsonl"
-    path.unlink(missing_ok=True) if scale_name == "smoke" else None
+    if scale_name == "smoke":
+        path.unlink(missing_ok=True)
+        shutil.rmtree(out / study.folder.name / study.name / "smoke", ignore_errors=True)
     done = {(line.cell, line.point, line.seed) for line in read_lines(path) if line.scale == scale_name}
     lines: list[Line] = []
     for data, cells in _by_data(scale).items():
@@ -67,17 +72,17 @@ def _by_data(scale: Scale) -> dict[str, list[Cell]]:
 
 def _run_cells(study: Study, scale: Scale, cells: Sequence[Cell], place: Path, workers: int) -> list[Line]:
     """Train cells on the same data; those with callbacks first, so that ``compare`` finds them finished."""
-    settings = {cell.name: compare_settings(cell, study.folder) for cell in cells}
-    problem = settings[cells[0].name]["data"]
+    settings = {key(cell): compare_settings(cell, study.folder) for cell in cells}
+    problem = settings[key(cells[0])]["data"]
     methods = {name: {k: v for k, v in one.items() if k != "data"} for name, one in settings.items()}
     curves: dict[tuple[str, int], dict[str, list[float]]] = {}
     for cell in cells:
         for seed in range(scale.seeds) if callbacks_wanted(cell) else ():
-            curves[cell.name, seed] = _train_with_curves(cell, problem, methods[cell.name], seed, place)
+            curves[key(cell), seed] = _train_with_curves(cell, problem, methods[key(cell)], seed, place)
     compared = compare(methods, {"data": problem}, seeds=scale.seeds, folder=place, workers=workers, progress=False)
     lines = []
     for run in compared.runs:
-        cell = next(cell for cell in cells if cell.name == run.method)
+        cell = next(cell for cell in cells if key(cell) == run.method)
         error, extra = run.error, {}
         if run.record is not None and cell.measure:
             try:
@@ -123,21 +128,19 @@ def _train_with_curves(
     """Train the run that ``compare`` would train, with callbacks, and return their curves."""
     own = dict(method)
     settings = with_settings(RunSettings(data=problem, method=own.pop("method", "auto"), seed=seed), own)
-    settings = settings.changed(folder=str(place / run_folder(cell, seed)))
+    settings = settings.changed(folder=str(place / "data" / f"{key(cell)}-seed{seed}"))
     data = load_problem(settings).data
     steps = settings.epochs * -(-len(data.train[1]) // (settings.batch_size or 100))
     average, noise = measures.AverageCurve(*data.train), GradientSNR(every=max(10, steps // WINDOWS))
     callbacks: list[Callback] = [average] if cell.measure.get("average") else []
     callbacks += [noise] if cell.measure.get("signal_to_noise") and steps >= 10 else []
-    train(settings, resume=True, callbacks=callbacks, label=cell.name)
+    train(settings, resume=True, callbacks=callbacks, label=key(cell))
     return average.curves | snr_curves(noise, str(cell.measure.get("signal_to_noise", "")))
 
 
-def run_folder(cell: Cell, seed: int) -> str:
-    """Return the folder that ``compare`` gives a run of the problem "data"."""
-    from bayeswell.lab.compare import _letters
-
-    return f"data/{_letters(cell.name)}-seed{seed}"
+def key(cell: Cell) -> str:
+    """Return the name of a cell in letters that ``compare`` keeps in the names of folders."""
+    return re.sub(r"[^A-Za-z0-9._+=-]+", "-", cell.name)
 
 
 def snr_curves(noise: GradientSNR, layer: str) -> dict[str, list[float]]:
@@ -148,10 +151,12 @@ def snr_curves(noise: GradientSNR, layer: str) -> dict[str, list[float]]:
     curves: dict[str, list[float]] = {}
     for window in noise.windows:
         known = {row.layer for row in window.rows}
-        rows = [row for row in window.rows if row.layer == (layer if layer in known else "all") and row.ratio is not None]
+        rows = [
+            row for row in window.rows if row.layer == (layer if layer in known else "all") and row.ratio is not None
+        ]
         for row in rows:
-            curves.setdefault(f"snr.{row.group}", []).append(1 + row.ratio)
-            curves.setdefault(f"snr_median.{row.group}", []).append(1 + row.median)
+            curves.setdefault(f"snr.{row.group}", []).append(1 + (row.ratio or 0))
+            curves.setdefault(f"snr_median.{row.group}", []).append(1 + (row.median or 0))
         if rows:
             curves.setdefault("snr.step", []).append(float(window.step))
     return curves
@@ -160,10 +165,12 @@ def snr_curves(noise: GradientSNR, layer: str) -> dict[str, list[float]]:
 def measured(cell: Cell, folder: Path) -> dict[str, float]:
     """Return what the study measures of a finished run besides its scores."""
     settings = run_settings(folder)
-    settings = settings.changed(data=cell_code(cell, "data", settings.data), model=cell_code(cell, "model", settings.model))
+    settings = settings.changed(
+        data=cell_code(cell, "data", settings.data), model=cell_code(cell, "model", settings.model)
+    )
     problem = load_problem(settings.changed(folder=None))
     trained = load_run(folder, problem.net)
-    wanted, draws, found = cell.measure, min(settings.draws, 100), {}
+    wanted, draws, found = cell.measure, min(settings.draws, 100), measures.Scores()
     stds = measures.has_stds(trained.model)
     if wanted.get("ranks") and stds:
         found |= measures.rank_scores(trained, problem.data, wanted["ranks"], wanted.get("examples"), draws)
@@ -187,9 +194,6 @@ def cell_code(cell: Cell, key: str, recorded: Any) -> Any:
 
 def start_of(settings: RunSettings, problem: Any) -> Any:
     """Return the model as it is before training."""
-    from bayeswell.core.random import make_generator
-    from bayeswell.methods import build
-
     likelihood = problem.data.scaled_likelihood(settings.likelihood)
     return build(settings.method_part, problem.net, likelihood, dataset_size=len(problem.data.train[1]), batches=10,
                  epochs=10, generator=make_generator(0)).model  # fmt: skip

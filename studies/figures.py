@@ -47,7 +47,7 @@ def study_figure(found: Findings, plot: Mapping[str, Any]) -> Figure | None:
 
 
 def score_figure(found: Findings, score: str, against: str, *, title: str = "", log: bool = False) -> Figure | None:
-    """Return a score with 95 % intervals over a setting of the grid: VL Figures 1 and 2, thesis Figures 5.9, 5.10, A.1."""
+    """Return a score with 95 % intervals over a setting: VL Figures 1 and 2, thesis Figures 5.9, 5.10 and A.1."""
     panel, drawn = open_panel(None, "light", title or score, against.rpartition(".")[2], score), 0
     for label in found.study.labels:
         points = {dict(point).get(against): found.at(label, point, score) for point in found.points(label)}
@@ -67,11 +67,18 @@ def score_figure(found: Findings, score: str, against: str, *, title: str = "", 
     return _finished(panel) if drawn else None
 
 
-def curve_figure(found: Findings, curves: Sequence[str], cells: Sequence[str] | None = None,
-                 at: Mapping[str, Any] | None = None, *, title: str = "", log: bool = False) -> Figure | None:  # fmt: skip
-    """Return curves along training, means over seeds: HWA Figure 1, thesis Figures 1.2, 5.1, 5.2, 5.8, 5.11, k-tied 6, 7.
+def curve_figure(
+    found: Findings,
+    curves: Sequence[str],
+    cells: Sequence[str] | None = None,
+    at: Mapping[str, Any] | None = None,
+    *,
+    title: str = "",
+    log: bool = False,
+) -> Figure | None:
+    """Return curves along training: HWA Figure 1, thesis Figures 1.2, 5.1, 5.2, 5.8, 5.11, k-tied Figures 6 and 7.
 
-    Of several curves each cell shows the first one that it has.
+    Means over seeds. Of several curves each cell shows the first one that it has.
     """
     panel, drawn = open_panel(None, "light", title or curves[0], "epoch", curves[0].partition(".")[2]), 0
     for label in cells or found.study.labels:
@@ -147,7 +154,7 @@ def region_figure(curvatures: Sequence[float] = (0.5, 1.0, 2.0)) -> Figure:
 
 
 def schedule_figure(schedules: Mapping[str, Any], steps: int = 1000) -> Figure:
-    """Return the factor of each schedule along a run: thesis Figure 3.2, VL's steps, and the KL weights of Figure 5.2."""
+    """Return the factor of each schedule along a run: thesis Figure 3.2."""
     from bayeswell.core.protocols import Progress
     from bayeswell.optim import SCHEDULES
 
@@ -176,10 +183,13 @@ def heat_map_figure(maps: Mapping[str, Tensor]) -> Figure:
 
     figure = MatplotlibFigure(figsize=(2.4 * len(maps), 2.6), layout="constrained")
     low, high = min(float(one.min()) for one in maps.values()), max(float(one.max()) for one in maps.values())
-    for place, (title, matrix) in enumerate(maps.items(), 1):
-        axes = figure.add_subplot(1, len(maps), place, title=title, xticks=[], yticks=[])
-        image = axes.imshow(matrix.numpy(), vmin=low, vmax=high, cmap=HEAT, aspect="auto")
-    figure.colorbar(image, ax=figure.axes)
+    images = [
+        figure.add_subplot(1, len(maps), place, title=title, xticks=[], yticks=[]).imshow(
+            matrix.numpy(), vmin=low, vmax=high, cmap=HEAT, aspect="auto"
+        )
+        for place, (title, matrix) in enumerate(maps.items(), 1)
+    ]
+    figure.colorbar(images[-1], ax=figure.axes)
     return figure
 
 
@@ -192,14 +202,19 @@ def snr_figure(found: Findings, cells: Sequence[str] | None = None, statistic: s
 
 
 def plane_figure(places: Tensor, losses: Mapping[str, Tensor]) -> Figure:
-    """Return the loss in a plane around draws of several posteriors: flat Figure 1; input of ``measures.loss_plane``."""
+    """Return the loss of several posteriors in a plane: flat Figure 1; input of ``measures.loss_plane``."""
     from matplotlib.figure import Figure as MatplotlibFigure
 
     figure = MatplotlibFigure(figsize=(3.2 * len(losses), 2.8), layout="constrained")
-    for index, (title, values) in enumerate(losses.items(), 1):
-        axes = figure.add_subplot(1, len(losses), index, title=title)
-        seen = axes.contourf(places.numpy(), places.numpy(), values.numpy(), 20, cmap=HEAT)
-    figure.colorbar(seen, ax=figure.axes, label="loss")
+    every = np.stack([values.numpy() for values in losses.values()])
+    levels = np.linspace(every.min(), every.max(), 20)
+    filled = [
+        figure.add_subplot(1, len(losses), index, title=title).contourf(
+            places.numpy(), places.numpy(), values.numpy(), levels, cmap=HEAT
+        )
+        for index, (title, values) in enumerate(losses.items(), 1)
+    ]
+    figure.colorbar(filled[-1], ax=figure.axes, label="loss")
     return figure
 
 
@@ -217,7 +232,9 @@ def sharpness_figure(found: Findings, methods: Sequence[str]) -> Figure:
     for side, before in enumerate(("", "f-")):
         values = [mean(found.values(before + method, None, "sharpness.ascent")) for method in methods]
         places = [index + 0.4 * side for index in range(len(methods))]
-        panel.axes.bar(places, values, 0.4, color=panel.theme.color(side), label=before + "method" if before else "method")
+        panel.axes.bar(
+            places, values, 0.4, color=panel.theme.color(side), label=before + "method" if before else "method"
+        )
     panel.axes.set_xticks([index + 0.2 for index in range(len(methods))], methods, rotation=30)
     return _finished(panel)
 
@@ -228,14 +245,14 @@ def reliability_figure(predictions: Any, targets: Any) -> Figure:
 
 
 def noise_figure(image: Tensor, probabilities: Mapping[str, Tensor]) -> Figure:
-    """Return class probabilities (draws, classes) of one image of noise, one panel for each network: thesis Figure 1.1."""
+    """Return the class probabilities (draws, classes) of several networks for an image of noise: thesis Figure 1.1."""
     from matplotlib.figure import Figure as MatplotlibFigure
 
     figure = MatplotlibFigure(figsize=(2.6 * (1 + len(probabilities)), 2.6), layout="constrained")
     figure.add_subplot(1, 1 + len(probabilities), 1, xticks=[], yticks=[]).imshow(image.squeeze().numpy(), cmap="gray")
     for place, (title, values) in enumerate(probabilities.items(), 2):
         axes = figure.add_subplot(1, 1 + len(probabilities), place, title=title, ylim=(0, 1))
-        axes.boxplot(values.numpy(), tick_labels=range(values.shape[1]))
+        axes.boxplot(values.numpy(), tick_labels=[str(place) for place in range(values.shape[1])])
     return figure
 
 

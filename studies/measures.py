@@ -18,10 +18,13 @@ from bayeswell.core.random import derive_seed, make_generator, standard_normal
 from bayeswell.lab.data import DataSet
 from bayeswell.lab.diagnostics import sharpness
 from bayeswell.lab.diagnostics.sharpness import DataLoss
+from bayeswell.lab.models import build_model
+from bayeswell.lab.settings import RunSettings
 from bayeswell.methods import build
 from bayeswell.nn import BayesianModule, trained_params
-from bayeswell.posteriors.editing import gaussian_posterior, num_variational_params
+from bayeswell.posteriors import gaussian_posterior, num_variational_params
 from bayeswell.prediction import Predictor, expected_nll
+from bayeswell.tables import Preparation
 from bayeswell.training import Callback, Run
 from bayeswell.training.elbo import kl_to_prior
 from bayeswell.training.history import EpochRecord
@@ -44,13 +47,15 @@ def matrices(model: BayesianModule) -> Iterator[tuple[Site, slice]]:
 
 
 def as_matrix(site: Site, values: Tensor) -> Tensor:
-    return site.to_matrix(values.detach().double().reshape(site.shape))
+    found: Tensor = site.to_matrix(values.detach().double().reshape(site.shape))
+    return found
 
 
 def explained_variance(matrix: Tensor) -> Tensor:
     """Return gamma_k^2 / sum gamma^2 of the singular values, largest first (k-tied, Figure 3); zeros give zeros."""
     squares = torch.linalg.svdvals(matrix.double()).square()
-    return squares / squares.sum().clamp_min(torch.finfo(torch.float64).tiny)
+    found: Tensor = squares / squares.sum().clamp_min(torch.finfo(torch.float64).tiny)
+    return found
 
 
 def centered(matrix: Tensor) -> Tensor:
@@ -91,7 +96,8 @@ def rank_k(matrix: Tensor, rank: int) -> Tensor:
     """Return |A_k| of a matrix of stds, with the floor: its best rank-k approximation may have negative entries."""
     left, values, right = torch.linalg.svd(matrix, full_matrices=False)
     approximation = (left[:, :rank] * values[:rank]) @ right[:rank]
-    return approximation.abs().clamp_min(FLOOR * float(matrix.median()))
+    found: Tensor = approximation.abs().clamp_min(FLOOR * float(matrix.median()))
+    return found
 
 
 def heat_maps(model: BayesianModule, layer: str, ranks: Sequence[int] = (1, 2, 3)) -> dict[str, Tensor]:
@@ -118,7 +124,7 @@ def rank_scores(trained: Predictor, data: DataSet, ranks: Sequence[int], example
     ``negative_elbo`` is in nats per datum; ``std_error`` is |A - A_k| / |A| over all stds.
     """
     some = first_examples(data, examples)
-    whole, found = trained.model.posterior.std().detach(), {}
+    whole, found = trained.model.posterior.std().detach(), Scores()
     for rank in (None, *ranks):
         model = trained.model if rank is None else truncated(trained.model, rank)
         scores = some.evaluate(dataclasses.replace(trained, model=model), draws=draws, batch_size=BATCH, seed=0)
@@ -145,7 +151,7 @@ def sharpness_scores(trained: Predictor, data: DataSet, rho: float) -> Scores:
 
 
 def corruption_scores(trained: Predictor, data: DataSet, images: int, draws: int) -> Scores:
-    """Return accuracy, NLL and ECE under corruption: means over severities, families and all (Nguyen et al., Table 5)."""
+    """Return accuracy, NLL and ECE under corruption, by family and over all (Nguyen et al., Table 5)."""
     some = first_examples(data, images)
     raw = some.raw_inputs(some.test[0])
     by_family: dict[str, list[Scores]] = {}
@@ -183,7 +189,7 @@ def has_stds(model: BayesianModule) -> bool:
 
 
 def filter_normalized(layout: Layout, center: Tensor, generator: torch.Generator) -> Tensor:
-    """(P,): a random direction in which each filter has the norm of the network's own; 0 for vectors (Li et al. 2018)."""
+    """(P,): a random direction whose filters have the norms of the network's own; 0 for vectors (Li et al. 2018)."""
     direction = standard_normal(center.shape, like=center, generator=generator)
     pieces = []
     for site, place in zip(layout.sites, layout.slices.values(), strict=True):
@@ -234,8 +240,8 @@ class AverageCurve(Callback):
         self.curves: dict[str, list[float]] = {}
 
     def after_epoch(self, run: Run, record: EpochRecord) -> None:
-        averager = run.state.averager
-        if run.member or averager is None or not hasattr(averager, "result") or averager.snapshots < averager.least:
+        averager: Any = run.state.averager
+        if run.member or not hasattr(averager, "result") or averager.snapshots < averager.least:
             return
         with torch.no_grad():
             model = run.state.model.with_posterior(averager.result())
@@ -261,10 +267,8 @@ SHAPES: dict[str, tuple[tuple[int, ...], int, int | None]] = {
 """Shape of an input, classes and vocabulary."""
 
 
-def stand_in(name: str, count: int = 64) -> DataSet:
+def stand_in(name: str, count: int) -> DataSet:
     """Return random examples of the shape of a data set, for what needs no training."""
-    from bayeswell.tables import Preparation
-
     shape, classes, vocabulary = SHAPES[name]
     generator = make_generator(0)
     inputs = torch.randn(count, *shape, generator=generator)
@@ -278,11 +282,10 @@ def stand_in(name: str, count: int = 64) -> DataSet:
     return DataSet(name, (inputs, targets), (inputs, targets), preparation, vocabulary=vocabulary)
 
 
-def new_state(settings: Any, batch: int = 32) -> tuple[Any, tuple[Tensor, Tensor]]:
+def new_state(settings: RunSettings) -> tuple[Any, tuple[Tensor, Tensor]]:
     """Return an untrained run with the settings of a cell on random examples, and one batch."""
-    from bayeswell.lab.models import build_model
-
-    data = stand_in(settings.data["name"] if isinstance(settings.data, Mapping) else settings.data)
+    name = settings.data["name"] if isinstance(settings.data, Mapping) else str(settings.data)
+    data = stand_in(name, settings.batch_size or 100)
     net = build_model(settings.model, data, likelihood=settings.likelihood, **settings.model_settings)
     state = build(
         settings.method_part,
@@ -293,24 +296,29 @@ def new_state(settings: Any, batch: int = 32) -> tuple[Any, tuple[Tensor, Tensor
         epochs=max(1, settings.epochs),
         generator=make_generator(derive_seed(0, "state")),
     )
-    return state, (data.train[0][:batch], data.train[1][:batch])
+    return state, data.train
 
 
-def num_params(settings: Any) -> int:
+def num_params(settings: RunSettings) -> int:
     """Return the trained numbers of a cell: those of the posterior, and parameters without one."""
     model = new_state(settings)[0].model
     rest = [one for one in trained_params(model.net).values() if one.requires_grad]
     return num_variational_params(model.posterior) + sum(one.numel() for one in rest)
 
 
-def step_times(settings: Mapping[str, Any], repeats: int = 5) -> dict[str, list[float]]:
-    """Return milliseconds of training steps of several cells, in turn, so that other work slows all of them."""
+def step_times(settings: Mapping[str, RunSettings], repeats: int = 5, least: float = 0.1) -> dict[str, list[float]]:
+    """Return milliseconds of a training step of several cells, in turn, so that other work slows all of them.
+
+    Each number is that of the fastest step within ``least`` seconds; the first round is left out.
+    """
     states = {label: new_state(one) for label, one in settings.items()}
     times: dict[str, list[float]] = {label: [] for label in states}
-    for repeat in range(repeats + 1):
+    for _ in range(repeats + 1):
         for label, (state, batch) in states.items():
-            began = time.perf_counter()
-            train_step(state, batch)
-            if repeat:
-                times[label].append(1000 * (time.perf_counter() - began))
-    return times
+            steps: list[float] = []
+            while sum(steps) < least:
+                began = time.perf_counter()
+                train_step(state, batch)
+                steps.append(time.perf_counter() - began)
+            times[label].append(1000 * min(steps))
+    return {label: values[1:] for label, values in times.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 
@@ -224,7 +225,7 @@ def _dense_layer(channels: int, width: int, activation: str) -> nn.Module:
 
 
 def vgg(input_shape: Shape, outputs: int, width: int = 64, activation: str = "relu") -> nn.Module:
-    """Return the VGG of HWA, the example of TensorFlow Probability: five blocks of two convolutions, one dense layer."""
+    """Return the VGG of HWA, as in TensorFlow Probability: five blocks of two convolutions, one dense layer."""
     channels, rows, columns = input_shape
     layers: dict[str, nn.Module] = {}
     for index, out in enumerate(width * times for times in (1, 2, 4, 8, 8)):
@@ -279,7 +280,8 @@ class OneBias(LastState):
 
     def __init__(self, vocabulary: int, embedding: int, width: int, outputs: int) -> None:
         super().__init__(vocabulary, embedding, width, outputs)
-        self.lstm.bias_hh_l0.requires_grad_(False).zero_()
+        second = self.lstm.get_parameter("bias_hh_l0").requires_grad_(False)
+        nn.init.zeros_(second)
 
 
 def recurrent(input_shape: Shape, outputs: int, vocabulary: int, width: int = 128, embedding: int = 128) -> nn.Module:
@@ -293,4 +295,5 @@ def tokens() -> DataSet:
     inputs = torch.randint(1, 20, (200, 6), generator=generator)
     pair = (inputs, inputs[:, 0] % 2)
     preparation = Preparation.fit(inputs.float(), pair[1], standardize=False, kind="classes")
+    preparation = dataclasses.replace(preparation, class_names=("even", "odd"))
     return DataSet("tokens", pair, pair, preparation, vocabulary=20)

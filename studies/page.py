@@ -13,8 +13,8 @@ from .verdicts import HOLDS, NOT_RUN, VERDICTS, Findings, Verdict
 
 PAGE = "README.md"
 HEAD = ("claim", "in the paper", "ours", "verdict")
-LEGEND = """Ours: mean ± half the 95 % interval of Student's t over seeds. Of two cells it is the gain of the first over the
-second, positive where it is better; of one cell its score; else a ratio, or a slope along the grid."""
+LEGEND = """Ours: mean ± half the 95 % interval of Student's t over seeds. Of two cells it is the gain of the first
+over the second, positive where it is better; of one cell its score; else a ratio, or a slope along the grid."""
 
 
 @functools.cache
@@ -52,7 +52,7 @@ def write_pages(root: Path, studies: Sequence[Study]) -> None:
     index = root / PAGE
     before, begin, after = index.read_text(encoding="utf-8").partition(BEGIN)
     if begin:
-        _, end, rest = after.partition(END)
+        _, _, rest = after.partition(END)
         index.write_text(f"{before}{BEGIN}\n{count_table()}\n{END}{rest}", encoding="utf-8")
 
 

@@ -2,18 +2,18 @@
 
 A claim has one rule:
 
-- ``{better, than, score}``: gain d of the first cell over the second, paired by seed; ``not_worse_by = m`` claims d > -m;
-  ``than_score`` compares two scores; ``moved = [a, b], along = path`` compares how far the score moves between two points
-  of the grid;
+- ``{better, than, score}``: gain d of the first cell over the second, paired by seed; ``not_worse_by = m`` claims
+  d > -m; ``than_score`` compares two scores; ``moved = [a, b], along = path`` compares how far the score moves between
+  two points of the grid;
 - ``{same = [a, b], score, within}``: the difference lies inside +-within;
 - ``{value, score, between}`` and ``{ratio, to, score, between}``: a score, or a ratio of scores, lies in an interval;
 - ``{trend = "rises" or "falls", of, along, score}``: slope of the score over the points of the grid;
 - ``{rounds_to, value, score}``: the number rounds to the printed one.
 
 Each interval is that of Student's t at 95 % over the seeds there are. The claim holds if the whole interval agrees with
-it, the opposite holds if the whole interval contradicts it; else there is no significant difference. There is no verdict
-(not run at this scale) without runs, from runs of less than ``LEAST_EPOCHS`` of the paper's epochs, from a cell that is
-no better than chance, and where the claim itself says why.
+it, the opposite holds if the whole interval contradicts it; else there is no significant difference. There is no
+verdict (not run at this scale) without runs, from runs of less than ``LEAST_EPOCHS`` of the paper's epochs, from a cell
+that is no better than chance, and where the claim itself says why.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from bayeswell.metrics.statistics import SIGNIFICANCE, mean_over_seeds, student_quantile
 
@@ -199,7 +200,7 @@ class Findings:
 
 def decide(value: float, half: float, low: float, high: float) -> str:
     """Return the verdict on "the number lies between low and high" from its interval value +- half."""
-    if low < value - half and value + half < high or (half == 0 and low <= value <= high):
+    if (low < value - half and value + half < high) or (half == 0 and low <= value <= high):
         return HOLDS
     return OPPOSITE if value + half < low or value - half > high else UNDECIDED
 
@@ -207,7 +208,7 @@ def decide(value: float, half: float, low: float, high: float) -> str:
 def measured(found: Findings, claim: Claim) -> tuple[BySeed, float, float]:
     """Return the number of a rule by seed, and the interval that the claim puts it in."""
     rule, kind = claim.rule, claim.kind
-    score, at = rule["score"], rule.get("at")
+    score, at = str(rule["score"]), rule.get("at")
     if kind in ("value", "rounds_to"):
         return (found.values(rule["value"], at, score), *rule.get("between", (-math.inf, math.inf)))
     if kind == "trend":
@@ -232,22 +233,25 @@ def measured(found: Findings, claim: Claim) -> tuple[BySeed, float, float]:
     return differences, -rule.get("not_worse_by", 0.0), math.inf
 
 
-def two_cells(rule: Mapping[str, object]) -> tuple[str, str]:
+def two_cells(rule: Mapping[str, Any]) -> tuple[str, str]:
     """Return the labels that a rule compares."""
     if "same" in rule:
-        first, second = rule["same"]  # type: ignore[misc]
-        return str(first), str(second)
-    return str(rule.get("better", rule.get("ratio"))), str(rule.get("than", rule.get("to")))
+        first, second = rule["same"]
+    elif "better" in rule:
+        first, second = rule["better"], rule["than"]
+    else:
+        first, second = rule["ratio"], rule["to"]
+    return first, second
 
 
-def labels_of(rule: Mapping[str, object]) -> list[str]:
+def labels_of(rule: Mapping[str, Any]) -> list[str]:
     """Return all labels of a rule, twice if it compares a cell with itself."""
     if "trend" in rule:
         return [str(rule["of"])]
     return [str(rule["value"])] if "value" in rule else list(two_cells(rule))
 
 
-def slopes(found: Findings, rule: Mapping[str, str]) -> BySeed:
+def slopes(found: Findings, rule: Mapping[str, Any]) -> BySeed:
     """Return the least-squares slope over the number of the point, 0, 1, 2, ..., by seed."""
     points = [point for point in found.points(rule["of"]) if rule["along"] in dict(point)]
     points.sort(key=lambda point: dict(point)[rule["along"]])
@@ -260,9 +264,9 @@ def slopes(found: Findings, rule: Mapping[str, str]) -> BySeed:
     return {seed: sum((i - center) * one[seed] for i, one in enumerate(values)) / squares for seed in sorted(shared)}
 
 
-def moved(found: Findings, label: str, rule: Mapping[str, object]) -> BySeed:
+def moved(found: Findings, label: str, rule: Mapping[str, Any]) -> BySeed:
     """Return |difference| of a score between two points of the grid, by seed."""
-    ends = [found.values(label, {rule["along"]: end}, str(rule["score"])) for end in rule["moved"]]  # type: ignore
+    ends = [found.values(label, {rule["along"]: end}, str(rule["score"])) for end in rule["moved"]]
     return {seed: abs(ends[0][seed] - ends[1][seed]) for seed in sorted(ends[0].keys() & ends[1].keys())}
 
 
@@ -271,7 +275,7 @@ def printed_of(found: Findings, claim: Claim) -> float | None:
     rule = claim.rule
     if not rule or claim.kind == "trend" or {"at", "moved"} & rule.keys():
         return None
-    score = rule["score"]
+    score = str(rule["score"])
     if claim.kind in ("value", "rounds_to"):
         return found.printed(rule["value"], score)
     first, second = two_cells(rule)
