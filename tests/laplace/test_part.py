@@ -14,9 +14,8 @@ from bayeswell.core.errors import BayeswellWarning, CompositionError, DataError,
 from bayeswell.core.protocols import Posterior
 from bayeswell.core.random import make_generator
 from bayeswell.laplace import POST_HOC, Laplace, curvature
-from bayeswell.laplace.kronecker import LayerCurvature
 from bayeswell.likelihoods import LIKELIHOODS, Bernoulli, Categorical, Gaussian
-from bayeswell.nn import BayesianModule, bayesian, plain_attention
+from bayeswell.nn import BayesianModule, bayesian, input_patches, plain_attention
 from bayeswell.objectives import ELBO
 from bayeswell.priors import Normal
 from helpers import LinearRegression, assert_mean_close
@@ -193,7 +192,7 @@ def test_patches_are_what_kernels_multiply(kind: str) -> None:
     site = model.layout.sites[0]
     weights = model.layout.unflatten(model.posterior.mean.detach())
     x = torch.randn(2, 2, 5, 6, dtype=torch.float64)
-    patches = LayerCurvature(layer, site, x)._patches(x)
+    patches = input_patches(layer, site, x)
     outputs = model.call(weights, x) - weights["bias"][:, None, None]
     truth = outputs.movedim(1, -1).reshape(-1, 3)
     torch.testing.assert_close(patches @ site.to_matrix(weights["weight"]).T, truth)
@@ -286,7 +285,7 @@ def test_attention_works_with_the_diagonal_structure() -> None:
 def test_models_that_do_not_fit_are_refused() -> None:
     x, y = torch.randn(6, 3, dtype=torch.float64), torch.randint(0, 3, (6,))
     net = nn.Linear(3, 3).double()
-    with pytest.raises(CompositionError, match="one trained weight vector"):
+    with pytest.raises(CompositionError, match="needs posterior"):
         fit(bayesian(net, "mean_field"), Categorical(), x, y)
     with pytest.raises(CompositionError, match="Gaussian prior"):
         fit(bayesian(net, "delta", "scale_mixture"), Categorical(), x, y)

@@ -315,7 +315,6 @@ def test_other_tensors_may_be_replaced_for_a_call() -> None:
 def test_std_ratio_and_description() -> None:
     model = bayesian(make("tied")[0], MeanField(initial_std=0.2), Normal(0.5))
     assert model.std_ratio() == pytest.approx(0.4)
-    assert model.layer_names == ("embedding", "middle")
     described = model.describe()
     assert described.rows[0].name == "embedding.weight"
     assert "decoder.weight" in described.rows[0].note

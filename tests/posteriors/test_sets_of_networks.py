@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -64,21 +63,12 @@ def test_empirical_has_no_mean_and_no_density() -> None:
         Empirical(LAYOUT, torch.empty(0, P))
 
 
-def test_empirical_from_networks_and_from_file(tmp_path: Path) -> None:
+def test_empirical_from_networks() -> None:
     q = an_empirical()
     networks = [q.network(index) for index in range(4)]
     listed = Empirical.from_networks(LAYOUT, networks, ["norm.running_mean"])
     assert torch.equal(listed.weights, q.weights)
     assert torch.equal(listed.network(2)["norm.running_mean"], torch.tensor([2.0, 2.0]))
-    path = tmp_path / "networks.bin"
-    path.write_bytes(q.weights.numpy().tobytes())
-    mapped = Empirical.from_file(LAYOUT, path, 4, dtype=torch.float64)
-    assert torch.equal(mapped.weights, q.weights)
-    with path.open("r+b") as file:
-        file.write(torch.full((1,), 7.0, dtype=torch.float64).numpy().tobytes())
-    assert float(mapped.weights[0, 0]) == 7, "the numbers are read from the file"
-    with pytest.raises(SettingError, match="shorter"):
-        Empirical.from_file(LAYOUT, path, 5, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("make", [an_empirical, a_mixture])

@@ -31,8 +31,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core.errors import SettingError, check_choice, check_number
-
 MODEL_PRIOR, MARGINAL_LIKELIHOOD, BY_LAYER = "prior", "marginal_likelihood", "by_layer"
 PRIOR_PRECISIONS = (MODEL_PRIOR, MARGINAL_LIKELIHOOD, BY_LAYER)
 ALL = ""
@@ -85,27 +83,10 @@ def find_factors(choice: str | float, spectra: Callable[[], Sequence[Spectrum]])
         return {one.name: best for one in known}
     if choice == BY_LAYER:
         return {one.name: best_factor([one]) for one in spectra()}
-    return same_factor(1.0 if isinstance(choice, str) else float(choice))
-
-
-def same_factor(factor: float) -> Mapping[str, float]:
-    """Return a mapping with one factor for all names."""
+    factor = 1.0 if isinstance(choice, str) else float(choice)
     return defaultdict(lambda: factor)
 
 
 def at_end_of_range(factor: float) -> bool:
     """Return whether a search ended at an end of its range, so that no best factor was found."""
     return not 1.1 * MIN_FACTOR < factor < MAX_FACTOR / 1.1
-
-
-def check_prior_precision(value: str | float, structure: str) -> None:
-    """Refuse values that are neither a choice nor a positive factor."""
-    if not isinstance(value, str):
-        check_number("laplace", "prior_precision", value, 0, above=True)
-        return
-    check_choice("laplace", "prior_precision", value, PRIOR_PRECISIONS)
-    if value == BY_LAYER and structure == "full":
-        raise SettingError(
-            "laplace: prior_precision 'by_layer' needs structure 'kronecker' or 'diagonal', not 'full'; "
-            "use prior_precision 'marginal_likelihood'"
-        )

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..core.layout import Site
 from ..core.protocols import LinearLayer
+from ..nn import by_place, input_patches
 
 
 class LayerCurvature:
@@ -38,35 +39,19 @@ class LayerCurvature:
 
     def add_call(self, x: Tensor, *args: Any, **kwargs: Any) -> None:
         """Add the inputs of a call of the layer."""
-        vectors = self._patches(x, *args, **kwargs)
+        with torch.no_grad():
+            vectors = input_patches(self.layer, self.site, x, *args, **kwargs)
         self._inputs += (vectors.T @ vectors).double()
         self._positions += len(vectors)
 
     def add_gradient(self, gradient: Tensor) -> None:
         """Add the gradient in the layer's outputs, for one column of the output curvature."""
-        vectors = self._by_position(gradient)
+        vectors = by_place(self.layer, gradient)
         self._gradients += (vectors.T @ vectors).double()
 
     def factors(self, examples: int) -> tuple[Tensor, Tensor]:
         """Return (gradients, inputs), for rows and columns of the weight matrix; zeros for a layer never called."""
         return self._gradients / max(self._positions, 1), self._inputs / examples
-
-    @torch.no_grad()
-    def _patches(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """(positions, inputs x kernel area): the numbers that an output unit is the weighted sum of.
-
-        A convolution with the unit vectors as kernels copies each number to a channel of its own, whatever its padding,
-        stride, dilation or direction.
-        """
-        if self.layer.spatial_dims == 0:
-            return self._by_position(x)
-        units = torch.eye(len(self._inputs), dtype=x.dtype, device=x.device)
-        return self._by_position(self.layer.op(x, self.site.from_matrix(units), None, *args, **kwargs))
-
-    def _by_position(self, values: Tensor) -> Tensor:
-        """(positions, channels) of a layer's inputs, outputs or gradients."""
-        channels_last = values.movedim(-self.layer.spatial_dims - 1, -1)
-        return channels_last.reshape(-1, channels_last.shape[-1])
 
 
 Call = tuple[LayerCurvature, Tensor]

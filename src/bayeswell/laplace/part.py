@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from ..core.errors import CompositionError, DataError, NetworkError, SettingError, check_choice, check_integer
+from ..core.errors import (
+    CompositionError,
+    DataError,
+    NetworkError,
+    SettingError,
+    check_choice,
+    check_integer,
+    check_number,
+)
 from ..core.protocols import POINT, BayesianModel, Inputs, Likelihood, Posterior
 from ..nn import evaluation_mode
 from .curvature import curvature_columns
-from .evidence import MODEL_PRIOR, check_prior_precision, find_factors
+from .evidence import BY_LAYER, MODEL_PRIOR, PRIOR_PRECISIONS, find_factors
 from .structures import DiagonalCurvature, FullCurvature, KroneckerCurvature, Structure, matrix_sites
 
 DIAGONAL, KRONECKER, FULL = "diagonal", "kronecker", "full"
@@ -71,7 +79,12 @@ class Laplace:
         check_integer("laplace", "max_weights", self.max_weights)
         if self.draws is not None:
             check_integer("laplace", "draws", self.draws)
-        check_prior_precision(self.prior_precision, self.structure)
+        if not isinstance(self.prior_precision, str):
+            check_number("laplace", "prior_precision", self.prior_precision, 0, above=True)
+            return
+        check_choice("laplace", "prior_precision", self.prior_precision, PRIOR_PRECISIONS)
+        if self.prior_precision == BY_LAYER and self.structure == FULL:
+            raise SettingError("laplace: structure 'full' has no prior_precision 'by_layer'; use 'marginal_likelihood'")
 
     def fit(
         self,
@@ -84,9 +97,8 @@ class Laplace:
         generator: torch.Generator | None = None,
     ) -> Posterior:
         """Return the posterior at the model's weights. F is a mean over the examples of one pass over ``batches``."""
-        found = self.curvature(
-            model, likelihood, batches, dataset_size=dataset_size, temperature=temperature, generator=generator
-        )
+        settings: dict[str, Any] = {"dataset_size": dataset_size, "temperature": temperature, "generator": generator}
+        found = self.curvature(model, likelihood, batches, **settings)
         return found.posterior(found.factors(self.prior_precision))
 
     def curvature(
@@ -101,47 +113,45 @@ class Laplace:
     ) -> Curvature:
         """Return the curvature of all data, from which the posterior and evidence of any prior precision follow."""
         self.check(model)
-        structure, examples, nll = self._structure(model), 0, 0.0
+        structure: Structure
+        if self.structure == DIAGONAL:
+            structure = DiagonalCurvature(model)
+        elif self.structure == FULL:
+            structure = FullCurvature(model, self.max_weights)
+        else:
+            structure = KroneckerCurvature(model, self.damping == "balanced")
+        examples, nll = 0, 0.0
         with model.lock, evaluation_mode(model.net):
             for inputs, targets in batches:
 
                 def columns(outputs: Tensor, targets: Tensor = targets) -> Tensor:
                     nonlocal nll
-                    nll += _batch_nll(likelihood, outputs.detach(), targets)
+                    if not bool(outputs.isfinite().all()):
+                        raise NetworkError("laplace: the outputs of the network hold NaN or inf")
+                    nll += float(likelihood.nll(outputs.detach(), targets).double().sum())
                     return curvature_columns(likelihood, outputs, targets, self.draws, generator)
 
                 structure.add_batch(inputs, columns)
                 examples += len(targets)
         if examples == 0:
             raise DataError("laplace: there are no batches; the curvature needs at least one example")
-        scale = dataset_size / temperature
-        structure.finish(scale, examples)
-        return Curvature(structure, scale * nll / examples)
+        structure.finish(dataset_size / temperature, examples)
+        return Curvature(structure, dataset_size / temperature * nll / examples)
 
     def check(self, model: BayesianModel) -> None:
         """Refuse a model without a point posterior or Gaussian prior, and one that the structure does not fit."""
         if POINT not in model.posterior.provides:
-            raise CompositionError(
-                "laplace needs one trained weight vector; use posterior 'delta' instead of "
-                f"'{model.posterior.part.name}'"
-            )
+            raise CompositionError(f"laplace needs posterior 'delta', got '{model.posterior.part.name}'")
         if model.prior.gaussian is None:
             raise CompositionError("laplace needs a Gaussian prior: 'normal', 'kaiming' or 'xavier'")
         size = model.layout.size
         if self.structure == FULL and size > self.max_weights:
             raise SettingError(
-                f"laplace: a full precision of {size:,} weights takes {8 * size**2 / 1e9:,.1f} GB, above `max_weights` "
-                f"= {self.max_weights:,}; use structure 'kronecker' or 'diagonal', or where='last_layer'"
+                f"laplace: structure 'full' for {size:,} weights, above `max_weights` = {self.max_weights:,}; use "
+                "structure 'kronecker' or 'diagonal', or where='last_layer'"
             )
         if self.structure == KRONECKER:
             matrix_sites(model)
-
-    def _structure(self, model: BayesianModel) -> Structure:
-        if self.structure == DIAGONAL:
-            return DiagonalCurvature(model)
-        if self.structure == FULL:
-            return FullCurvature(model, self.max_weights)
-        return KroneckerCurvature(model, self.damping == "balanced")
 
 
 @dataclass(frozen=True)
@@ -164,9 +174,3 @@ class Curvature:
         Exact for linear regression at its optimum with structure ``full``.
         """
         return sum(one.log_evidence(factors[one.name]) for one in self.structure.spectra()) - self.nll
-
-
-def _batch_nll(likelihood: Likelihood, outputs: Tensor, targets: Tensor) -> float:
-    if not bool(outputs.isfinite().all()):
-        raise NetworkError("laplace: the outputs of the network hold NaN or inf")
-    return float(likelihood.nll(outputs, targets).detach().double().sum())

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from .batchnorm import has_statistics, kept_statistics, reestimate_statistics, statistics_of
 from .bayesian import bayesian
-from .contexts import evaluation_mode, plain_attention
 from .convolution import convolve, shape_of
 from .description import Description, Row
 from .dropout import DrawnDropout, added_dropout, draw_masks, drawn_dropout
-from .functional import unpack_inputs
+from .functional import Output, evaluation_mode, output_tensor, plain_attention, unpack_inputs
 from .init import reinitialized
-from .linear import find_linear_layers
+from .linear import by_place, find_linear_layers, input_patches
 from .module import BayesianModule, check_prediction, trained_params
-from .outputs import Output, output_tensor
 from .select import FROZEN, TRAINED, Selection, Where, select
 
 __all__ = [
@@ -27,6 +25,7 @@ __all__ = [
     "Where",
     "added_dropout",
     "bayesian",
+    "by_place",
     "check_prediction",
     "convolve",
     "draw_masks",
@@ -34,6 +33,7 @@ __all__ = [
     "evaluation_mode",
     "find_linear_layers",
     "has_statistics",
+    "input_patches",
     "kept_statistics",
     "output_tensor",
     "plain_attention",

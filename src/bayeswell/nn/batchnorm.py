@@ -22,7 +22,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ..core.errors import DataError
 from ..core.protocols import SAMPLED, Inputs
 from ..core.random import replayable
-from .contexts import evaluation_mode
+from .functional import evaluation_mode
 from .module import BayesianModule
 
 

@@ -9,16 +9,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..core.errors import NetworkError, check_choice
-from ..core.layout import Layout
+from ..core.errors import NetworkError, SettingError, check_choice
 from ..core.protocols import SAMPLED, PosteriorPart
 from ..core.random import derived_generator
 from ..posteriors import POSTERIORS
 from ..priors import PriorChoice, build_prior
-from .functional import keep_padding
+from .functional import Output, keep_padding
 from .init import reinitialized, uniform_start
 from .module import BayesianModule, check_prediction
-from .outputs import Output, check_output
 from .pooling import use_sliced_pooling
 from .select import FROZEN, TRAINED, Where, select
 
@@ -59,13 +57,17 @@ def bayesian(
     """
     check_choice("bayesian", "init", init, STARTS)
     check_choice("bayesian", "other_params", other_params, (TRAINED, FROZEN))
-    check_output(output)
+    if isinstance(output, nn.Module) or not (output is None or callable(output)):
+        raise SettingError(f"`output` must be a function of what the network returns, or None, got {output!r}")
     part = POSTERIORS.resolve(posterior)
     given, net = net, _copied(net)
     selection = select(net, where, other_params)
     layout = selection.layout
-    _check_same_kind(net, layout)
     parameters = dict(net.named_parameters())
+    kinds = {f"{parameters[site.name].dtype} on {parameters[site.name].device}" for site in layout.sites}
+    if len(kinds) > 1:
+        found = ", ".join(sorted(kinds))
+        raise NetworkError(f"the Bayesian parameters differ in dtype or device ({found}); convert them first")
     start = layout.flatten(parameters).detach()
     built_prior = build_prior(prior, layout, start)
     generator = derived_generator(generator)
@@ -79,7 +81,11 @@ def bayesian(
         raise NetworkError("the network's weights hold NaN or inf; repair them, or start with init='prior'")
     state = part.build(layout, built_prior, start, generator)
     check_prediction(state, prediction)
-    _empty_slots(net, layout)
+    for site in layout.sites:
+        for name in site.names:
+            module_name, _, local_name = name.rpartition(".")
+            net.get_submodule(module_name)._parameters[local_name] = None
+    use_sliced_pooling(net)
     keep_padding(net, layout, parameters)
     if other_params == FROZEN:
         net.requires_grad_(False)
@@ -99,20 +105,3 @@ def _copied(net: nn.Module) -> nn.Module:
     except Exception as error:
         reason = " ".join(str(error).split())
         raise NetworkError(f"the network ({type(net).__name__}) cannot be copied: {reason:.150}") from error
-
-
-def _check_same_kind(net: nn.Module, layout: Layout) -> None:
-    # They become one vector.
-    parameters = dict(net.named_parameters())
-    kinds = {(parameters[site.name].dtype, parameters[site.name].device) for site in layout.sites}
-    if len(kinds) > 1:
-        found = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
-        raise NetworkError(f"the Bayesian parameters differ in dtype or device ({found}); convert them to one first")
-
-
-def _empty_slots(net: nn.Module, layout: Layout) -> None:
-    for site in layout.sites:
-        for name in site.names:
-            module_name, _, local_name = name.rpartition(".")
-            net.get_submodule(module_name)._parameters[local_name] = None
-    use_sliced_pooling(net)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One parameter; ``note`` says why it is deterministic, or its other names."""
 
     name: str
@@ -15,10 +15,6 @@ class Row:
     posterior: str
     prior_std: str
     note: str
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -29,11 +25,7 @@ class Description:
 
     @property
     def bayesian_weights(self) -> int:
-        return sum(row.size for row in self.rows if row.posterior != "deterministic")
-
-    @property
-    def deterministic_weights(self) -> int:
-        return sum(row.size for row in self.rows if row.posterior == "deterministic")
+        return sum(math.prod(row.shape) for row in self.rows if row.posterior != "deterministic")
 
     def __str__(self) -> str:
         table = [("parameter", "shape", "posterior", "prior std", "note")]
@@ -43,5 +35,6 @@ class Description:
         widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
         lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in table]
         lines.insert(1, "-" * max(map(len, lines)))
-        lines.append(f"{self.bayesian_weights} Bayesian weights, {self.deterministic_weights} deterministic")
+        total = sum(math.prod(row.shape) for row in self.rows)
+        lines.append(f"{self.bayesian_weights} Bayesian weights, {total - self.bayesian_weights} deterministic")
         return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""A network as a pure function of its weights.
+"""A network as a pure function: weights in, one tensor of logits or means out.
 
 Tensors are put into the places of parameters and buffers for the length of one call. This costs less than
 ``torch.func.functional_call``, which looks all modules up in every call. A lock lets one thread at a time do so.
@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ..core.errors import NetworkError
 from ..core.layout import Layout
 from ..core.protocols import Inputs
 from ..core.pytree import tree_map, tree_tensors
 from ..ops import in_transform
 
 PADDING_ROW = "padding_row"
+
+Output = Callable[[Any], Tensor]
+"""A function: what the network returns -> the tensor of its logits or means."""
 
 
 class _Gone:
@@ -123,3 +128,102 @@ def with_padding(weight: Tensor, owner: nn.Module) -> Tensor:
     """Return the weight of an embedding with its padding row as it was."""
     row = torch.tensor([int(owner.padding_idx)], device=weight.device)  # type: ignore[arg-type]
     return weight.index_copy(0, row, owner.get_buffer(PADDING_ROW)[None].to(weight.dtype))
+
+
+def output_tensor(returned: Any, output: Output | None = None) -> Tensor:
+    """Return ``output(returned)``, or without a hook the one tensor in what a network returned.
+
+    Known are a tensor, an object with ``.logits`` (Hugging Face), a mapping with "logits", and a tuple of one tensor.
+    """
+    if output is None:
+        found = returned if isinstance(returned, Tensor) else _only_tensor(returned)
+        if not isinstance(found, Tensor):
+            raise NetworkError(
+                f"the network returned a {_kind(returned)}, but a likelihood takes one tensor; give `output`, a "
+                "function of what the network returns"
+            )
+        return found
+    found = output(returned)
+    if not isinstance(found, Tensor):
+        name = getattr(output, "__name__", type(output).__qualname__)
+        raise NetworkError(f"output = {name} must return a tensor, got a {_kind(found)} from a {_kind(returned)}")
+    return found
+
+
+def _only_tensor(returned: Any) -> Any:
+    logits = returned.get("logits") if isinstance(returned, Mapping) else getattr(returned, "logits", None)
+    if isinstance(logits, Tensor):
+        return logits
+    if isinstance(returned, tuple | list):
+        tensors = [part for part in returned if isinstance(part, Tensor)]
+        nested = any(isinstance(part, tuple | list | Mapping) for part in returned)
+        return tensors[0] if len(tensors) == 1 and not nested else None
+    return None
+
+
+def _kind(returned: Any) -> str:
+    kind = type(returned).__name__
+    if isinstance(returned, Mapping):
+        return f"{kind} of {', '.join(map(repr, returned))}"
+    if isinstance(returned, tuple | list):
+        parts = [f"{tuple(p.shape)}" if isinstance(p, Tensor) else type(p).__name__ for p in returned]
+        return f"{kind} of {', '.join(parts)}"
+    return kind
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside the block; afterwards each submodule has the mode it had before.
+
+    The lock of a ``BayesianModule`` is held, so that no other thread sees it in the wrong mode.
+    """
+    with getattr(model, "lock", nullcontext()):
+        training = [module for module in model.modules() if module.training]
+        for module in training:
+            module.training = False
+        try:
+            yield
+        finally:
+            for module in training:
+                module.training = True
+
+
+class _PlainKernels:
+    """Counts the blocks that need plain kernels; the first one switches and the last one switches back."""
+
+    def __init__(self) -> None:
+        self.lock, self.blocks = threading.Lock(), 0
+        self.before: Any = None
+
+    def enter(self) -> None:
+        with self.lock:
+            self.blocks += 1
+            if self.blocks == 1:
+                self.before = torch.backends.mha.get_fastpath_enabled(), sdpa_kernel(SDPBackend.MATH)
+                torch.backends.mha.set_fastpath_enabled(False)
+                self.before[1].__enter__()
+
+    def leave(self) -> None:
+        with self.lock:
+            self.blocks -= 1
+            if self.blocks == 0:
+                fast, attention = self.before
+                attention.__exit__(None, None, None)
+                torch.backends.mha.set_fastpath_enabled(fast)
+
+
+_plain = _PlainKernels()
+
+
+@contextmanager
+def plain_attention() -> Iterator[None]:
+    """Attention made of elementary operations inside the block.
+
+    torch's fused kernels lack second derivatives, forward-mode derivatives and derivatives of single examples. torch
+    switches them for the whole process: other threads meanwhile compute the same with plain kernels.
+    """
+    _plain.enter()
+    try:
+        yield
+    finally:
+        _plain.leave()

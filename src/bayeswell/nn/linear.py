@@ -6,9 +6,11 @@ from collections.abc import Callable, Set
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.layout import Site
 from ..core.protocols import LinearLayer
 
 
@@ -79,3 +81,22 @@ def find_linear_layers(net: nn.Module, bayesian: Set[str], shared: Set[str]) -> 
         own_bias = bias if bias in bayesian and bias not in shared else None
         found[name] = LinearLayer(name, module, partial(op, module), weight, own_bias, spatial_dims)
     return found
+
+
+def input_patches(layer: LinearLayer, site: Site, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """(places, inputs x kernel area): the numbers that an output unit is the weighted sum of.
+
+    A convolution with the unit vectors as kernels copies each number to a channel of its own, whatever its padding,
+    stride, dilation or direction.
+    """
+    if layer.spatial_dims:
+        assert site.matrix_shape is not None
+        units = torch.eye(site.matrix_shape[1], dtype=x.dtype, device=x.device)
+        x = layer.op(x, site.from_matrix(units), None, *args, **kwargs)
+    return by_place(layer, x)
+
+
+def by_place(layer: LinearLayer, values: Tensor) -> Tensor:
+    """(places, channels) of a layer's inputs, outputs or gradients, of all examples."""
+    channels_last = values.movedim(-layer.spatial_dims - 1, -1)
+    return channels_last.reshape(-1, channels_last.shape[-1])

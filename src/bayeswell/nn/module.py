@@ -27,11 +27,10 @@ from ..core.protocols import (
 from ..core.random import standard_normal
 from .description import Description, Row
 from .dropout import DrawnDropout
-from .functional import FunctionalNet, unpack_inputs
+from .functional import FunctionalNet, Output, output_tensor, unpack_inputs
 from .linear import find_linear_layers
-from .lora import beside_magnitudes
-from .outputs import Output, output_tensor
 from .select import FROZEN, Selection
+from .wiring import beside_magnitudes
 
 
 class BayesianModule(nn.Module):
@@ -77,17 +76,20 @@ class BayesianModule(nn.Module):
         """Hold it to change the modes or layers of the network while other threads may call the model."""
         return self._function.lock
 
-    @property
-    def layer_names(self) -> tuple[str, ...]:
-        """Names of the modules with Bayesian parameters, in order."""
-        return tuple(dict.fromkeys(site.name.rpartition(".")[0] for site in self.layout.sites))
-
     def train(self, mode: bool = True) -> BayesianModule:
-        """Set the mode. With frozen other parameters, layers without Bayesian parameters stay in evaluation mode."""
+        """Set the mode. With frozen other parameters, layers without Bayesian parameters stay in evaluation mode.
+
+        BatchNorm then keeps its statistics (also where its scale is Bayesian), and ordinary dropout is off. Dropout
+        that is drawn with the weights is part of the posterior and stays on.
+        """
         with self.lock:
             super().train(mode)
             if mode and self.selection.other_params == FROZEN:
-                keep_in_evaluation(self.net, self.layout)
+                names = [name for site in self.layout.sites for name in site.names]
+                owners = {self.net.get_submodule(name.rpartition(".")[0]) for name in names}
+                for module in self.net.modules():
+                    drawn = module in owners or isinstance(module, DrawnDropout)
+                    module.training = drawn and not isinstance(module, _NormBase)
         return self
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -176,18 +178,6 @@ def check_prediction(posterior: Posterior, prediction: str) -> None:
 def trained_params(net: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters without a posterior that are trained, by name."""
     return {name: parameter for name, parameter in net.named_parameters() if parameter.requires_grad}
-
-
-def keep_in_evaluation(net: nn.Module, layout: Layout) -> None:
-    """Put every module without a Bayesian parameter of its own into evaluation mode.
-
-    BatchNorm then keeps its statistics (also where its scale is Bayesian), and ordinary dropout is off. Dropout that is
-    drawn with the weights is part of the posterior and stays on.
-    """
-    owners = {net.get_submodule(name.rpartition(".")[0]) for site in layout.sites for name in site.names}
-    for module in net.modules():
-        if isinstance(module, _NormBase) or not (module in owners or isinstance(module, DrawnDropout)):
-            module.training = False
 
 
 def _linear_layers(net: nn.Module, layout: Layout) -> Mapping[str, LinearLayer]:

@@ -12,8 +12,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from ..core.errors import NetworkError, SettingError, nearest
 from ..core.layout import Layout, Site
-from .lora import adapter_wiring, is_lora, why_not_lora
-from .wiring import NORMALIZATION_LAYERS, wiring_of
+from .wiring import MAGNITUDE, NORMALIZATION_LAYERS, Wiring, is_lora, parts_of, wiring_of
 
 Where: TypeAlias = (
     str | Sequence[str] | type[nn.Module] | tuple[type[nn.Module], ...] | Callable[[str, nn.Module, Tensor], bool]
@@ -52,7 +51,9 @@ class Candidate:
 
     def site(self) -> Site:
         shape, local_name = tuple(self.parameter.shape), self.name.rpartition(".")[2]
-        wiring = adapter_wiring(self.name, shape) or wiring_of(self.owner, local_name, shape)
+        wiring = wiring_of(self.owner, local_name, shape)
+        if "lora_embedding_a" in parts_of(self.name):
+            wiring = Wiring(fan_in=1, fan_out=shape[0])  # A (r, tokens): the input is one-hot
         return Site(self.names, shape, type(self.owner).__name__, *wiring)
 
 
@@ -107,7 +108,11 @@ def _obstacle(candidate: Candidate) -> str:
 
 def _not_chosen(candidate: Candidate, where: Where, other_params: str) -> str:
     if where == "lora":
-        return why_not_lora(candidate.name)
+        own = parts_of(candidate.name)
+        if MAGNITUDE in own:
+            return "trained, not Bayesian: DoRA's magnitude is a norm, which a prior around zero would shrink"
+        saved = "one of modules_to_save; name it in `where` to give it a posterior"
+        return f"trained, not Bayesian: {saved if 'modules_to_save' in own else 'not frozen, and no adapter'}"
     frozen = ", frozen" if other_params == FROZEN else ""
     if where in ("all", "last_layer") and isinstance(candidate.owner, NORMALIZATION_LAYERS):
         return f"normalization layer (deterministic unless chosen by name or type){frozen}"

@@ -7,7 +7,6 @@ from ..core.registry import Registry
 from .delta import Delta, DeltaPosterior
 from .editing import (
     can_set_std,
-    explain,
     num_columns,
     num_variational_params,
     scale_std,
@@ -56,7 +55,6 @@ __all__ = [
     "WithExtras",
     "can_set_std",
     "cholesky_params",
-    "explain",
     "gaussian_posterior",
     "num_columns",
     "num_variational_params",

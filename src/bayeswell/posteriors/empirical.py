@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -42,7 +41,7 @@ class Empirical(WithExtras):
 
     Args:
         layout: the sites.
-        weights: (M, P), not copied; it may be mapped from a file.
+        weights: (M, P), not copied; ``torch.from_file`` maps them from a file.
         extras: other parameters and buffers by name, stacked along the first axis.
     """
 
@@ -63,23 +62,6 @@ class Empirical(WithExtras):
         """Stack networks that are given as tensors by name."""
         weights = torch.stack([layout.flatten(network).detach() for network in networks])
         return cls(layout, weights, {name: torch.stack([net[name] for net in networks]) for name in extra_names})
-
-    @classmethod
-    def from_file(
-        cls,
-        layout: Layout,
-        path: str | Path,
-        num_networks: int,
-        *,
-        dtype: torch.dtype = torch.float32,
-        extras: Mapping[str, Tensor] | None = None,
-    ) -> Empirical:
-        """Map raw numbers, network after network, from a file; they take no memory until they are read."""
-        needed = num_networks * layout.size * dtype.itemsize
-        if Path(path).stat().st_size < needed:
-            raise SettingError(f"empirical: '{path}' is shorter than {num_networks} networks of {layout.size} weights")
-        flat = torch.from_file(str(path), shared=True, size=num_networks * layout.size, dtype=dtype)
-        return cls(layout, flat.view(num_networks, layout.size), extras)
 
     @property
     def part(self) -> EmpiricalPart:  # type: ignore[override]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..core.errors import SettingError, check_integer
 from ..core.layout import Layout
 from ..core.protocols import ENTROPY, LOG_PROB, WEIGHT_SAMPLE, Covariance, Posterior, PosteriorPart, Prior
-from .start import check_initial_std, initial_stds
+from .factorized import check_initial_std, initial_stds
 
 
 def cholesky_factor(log_diagonal: Tensor, lower: Tensor) -> Tensor:

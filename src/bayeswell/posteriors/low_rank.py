@@ -13,8 +13,8 @@ from ..core.errors import SettingError, check_integer
 from ..core.layout import Layout
 from ..core.protocols import ENTROPY, LOG_PROB, WEIGHT_SAMPLE, Covariance, Posterior, PosteriorPart, Prior
 from ..ops import draw_and_kl
+from .factorized import check_initial_std, initial_stds
 from .mean_field import MeanField, MeanFieldPosterior
-from .start import check_initial_std, initial_stds
 
 MIN_VARIANCE = 1e-30
 """Floor of variances from moments (SWAG's code), which are stored as logs."""

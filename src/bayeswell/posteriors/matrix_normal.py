@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from ..core.errors import SettingError, check_integer
 from ..core.layout import Layout, Site
 from ..core.protocols import ENTROPY, LOG_PROB, WEIGHT_SAMPLE, Covariance, Posterior, PosteriorPart, Prior
+from .factorized import check_initial_std, initial_stds
 from .full import cholesky_factor
-from .start import check_initial_std, initial_stds
 
 
 class MatrixScale(nn.Module):

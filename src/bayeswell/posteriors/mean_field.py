@@ -12,8 +12,7 @@ from torch.nn import functional as F
 from ..core.errors import check_choice
 from ..core.layout import Layout
 from ..core.protocols import ENTROPY, FACTORIZED, LOG_PROB, LOG_STD, WEIGHT_SAMPLE, Posterior, PosteriorPart, Prior
-from .factorized import FactorizedPosterior
-from .start import check_initial_std, initial_stds
+from .factorized import FactorizedPosterior, check_initial_std, initial_stds
 
 
 class MeanFieldPosterior(FactorizedPosterior):

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from ..core.errors import check_choice
 from ..core.layout import Layout, Site
 from ..core.protocols import ENTROPY, FACTORIZED, LOG_PROB, WEIGHT_SAMPLE, Posterior, Prior
-from .factorized import FactorizedPosterior
-from .start import check_initial_std, initial_stds
+from .factorized import FactorizedPosterior, check_initial_std, initial_stds
 
 
 class SharedStdPosterior(FactorizedPosterior):

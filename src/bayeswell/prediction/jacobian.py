@@ -26,7 +26,7 @@ from ..core.layout import Layout, Site
 from ..core.protocols import Covariance, Inputs, LinearLayer
 from ..core.pytree import num_examples, tree_index
 from ..estimators.by_layer import replaced_forwards
-from ..nn import evaluation_mode, plain_attention
+from ..nn import evaluation_mode, input_patches, plain_attention
 from .draws import Model, has_masks
 
 MOST_OUTPUTS = 64
@@ -196,7 +196,9 @@ class Jacobians:
             y = y if offsets is None else y + offsets[len(calls)]
             if len(y) != 1 or y.dim() < 2 + layer.spatial_dims:
                 raise Unsuitable  # the first axis does not count examples
-            calls.append((layer, _patches(layer, self.sites[layer.weight], x.detach(), *extra, **named), y))
+            # A copy: the network may change its activations in place.
+            patches = input_patches(layer, self.sites[layer.weight], x.detach(), *extra, **named).clone()
+            calls.append((layer, patches, y))
             return y
 
         with replaced_forwards(self.model, self.layers, forward):
@@ -225,16 +227,6 @@ def _or_unsuitable(function: Callable[[], Found]) -> Found:
         return function()
     except (RuntimeError, TypeError, AttributeError, ValueError, KeyError, IndexError) as error:
         raise Unsuitable from error  # If the network cannot run at all, forward mode raises its error.
-
-
-def _patches(layer: LinearLayer, site: Site, x: Tensor, *extra: Any, **named: Any) -> Tensor:
-    if layer.spatial_dims:
-        assert site.matrix_shape is not None
-        # A convolution with the unit vectors as kernels copies each number to a channel of its own.
-        units = torch.eye(site.matrix_shape[1], dtype=x.dtype, device=x.device)
-        x = layer.op(x, site.from_matrix(units), None, *extra, **named)
-    # A copy: the network may change its activations in place.
-    return x.movedim(-layer.spatial_dims - 1, -1).flatten(0, -2).clone()
 
 
 def _by_place(layer: LinearLayer, gradients: Tensor) -> Tensor:

@@ -1,16 +1,19 @@
-"""The tensor in what a network returns."""
+"""The tensor in what a network returns, and modes that are restored."""
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.func import jvp
 
 from bayeswell.core.errors import NetworkError
-from bayeswell.nn import bayesian, output_tensor
+from bayeswell.nn import bayesian, evaluation_mode, output_tensor, plain_attention
+from networks import Transformer
 
 X = torch.arange(6.0).view(2, 3)
 HIDDEN = torch.zeros(2, 12)
@@ -52,3 +55,36 @@ def test_models_apply_the_hook() -> None:
     assert isinstance(model(x), tuple)
     with pytest.raises(NetworkError, match="tuple of"):
         model.call(weights, x)
+
+
+def test_evaluation_mode_restores_each_module() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+    net[1].eval()
+    model = bayesian(net)
+    modes = [module.training for module in model.modules()]
+    with evaluation_mode(model):
+        assert not any(module.training for module in model.modules())
+    assert [module.training for module in model.modules()] == modes
+
+
+def test_plain_attention_has_all_derivatives_and_ends_with_the_last_block() -> None:
+    net, x = Transformer().eval(), torch.randn(5, 6, 8)
+    flash = torch.backends.cuda.flash_sdp_enabled()
+    with plain_attention():
+        expected, tangent = jvp(net, (x,), (torch.ones_like(x),))
+        inside = threading.Event()
+
+        def other() -> None:
+            with plain_attention():
+                inside.set()
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        assert not torch.backends.cuda.flash_sdp_enabled()
+    assert inside.is_set()
+    assert torch.backends.cuda.flash_sdp_enabled() == flash
+    assert torch.backends.mha.get_fastpath_enabled()
+    torch.testing.assert_close(net(x), expected)
+    step = 1e-3
+    torch.testing.assert_close((net(x + step) - net(x - step)) / (2 * step), tangent, rtol=0.02, atol=2e-3)
