@@ -58,10 +58,10 @@ examples: environment-dev ## run every example in smoke mode
 	$(TEST_ENV) $(PY) tools/run_examples.py
 
 docs: environment-dev ## build the site into build/site; a dead link or anchor is an error
-	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(PY) -m mkdocs build --strict
 
 docs-serve: environment-dev ## serve the site on http://127.0.0.1:8000
-	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs serve $(ARGS)
+	NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(PY) -m mkdocs serve $(ARGS)
 
 doc-blocks: environment-dev ## run the code of README and docs and compare what it prints
 	$(TEST_ENV) $(PY) -m pytest -q -n $(JOBS) -m "" tools/test_doc_blocks.py $(ARGS)

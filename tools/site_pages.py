@@ -42,7 +42,6 @@ ROOMS = {
     "testing": "check_part",
     "sklearn": "scikit-learn estimators",
     "integrations": "Lightning, BoTorch, custom loops",
-    "core": "layout, registry, errors, protocols",
     "lab": "compare, sweep, data, plots, report",
 }
 FAMILIES = {
@@ -82,6 +81,8 @@ def write_reference() -> None:
         module = importlib.import_module(f"bayeswell.{room}")
         lines = [f"# bayeswell.{room}", "", f"::: bayeswell.{room}", "    options:", "      members: false", ""]
         for name in module.__all__:
+            if not hasattr(getattr(module, name), "__doc__") or name.isupper():
+                continue
             lines += [f"::: bayeswell.{room}.{name}", ""]
         write(f"reference/{room}.md", lines)
         rows.append([f"[bayeswell.{room}]({room}.md)", summary])
