@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import csv
+import datetime
 import math
 import os
 import shutil
@@ -71,23 +73,21 @@ class KeepBest(Callback):
         value = record.validation[self.metric] * (-1 if self.metric == "accuracy" else 1)
         if value < self.best - self.min_change:
             self.best, self.best_epoch, self.waited = value, record.epoch, 0
-            self.weights = {name: _copy(module) for name, module in _modules(run).items()}
+            self.weights = {name: copy.deepcopy(dict(one.state_dict())) for name, one in _modules(run).items()}
             return
         self.waited += 1
         if self.patience is not None and self.waited >= self.patience:
             run.stop(f"validation {self.metric} has not improved for {self.waited} epochs")
 
     def end(self, run: Run) -> None:
-        for name, module in _modules(run).items():
-            if name in self.weights:
-                module.load_state_dict(self.weights[name])
+        for name, weights in self.weights.items():
+            _modules(run)[name].load_state_dict(weights)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "best_epoch": self.best_epoch, "waited": self.waited, "weights": self.weights}
+        return {name: getattr(self, name) for name in ("best", "best_epoch", "waited", "weights")}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.best, self.best_epoch, self.waited = state["best"], state["best_epoch"], state["waited"]
-        self.weights = state["weights"]
+        vars(self).update(state)
 
 
 class CSVLog(Callback):
@@ -117,17 +117,16 @@ class ProgressBar(Callback):
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = sys.stderr if stream is None else stream
         self._live = _is_terminal(self.stream)
-        self._began = self._shown = self._first = 0.0
-        self._width = 0
+        self._began = self._shown = 0.0
+        self._first = self._width = 0
 
     def start(self, run: Run) -> None:
         self._began, self._first = time.monotonic(), run.state.progress.step
 
     def after_step(self, run: Run) -> None:
-        now = time.monotonic()
-        if self._live and now - self._shown >= 0.1:
-            self._shown = now
-            self._write(self._line(run), "")
+        if self._live and time.monotonic() - self._shown >= 0.1:
+            self._shown = time.monotonic()
+            self._write(self._line(run, run.sums.total / max(1, run.state.progress.batch), run.state.epoch), "")
 
     def after_epoch(self, run: Run, record: EpochRecord) -> None:
         names = [name for name in ("nll", "accuracy", "rmse") if name in record.validation]
@@ -137,42 +136,22 @@ class ProgressBar(Callback):
 
     def end(self, run: Run) -> None:
         if self._live:
-            self._write("", "\n")
+            say("\n", self.stream)
 
-    def _line(self, run: Run, loss: float | None = None, epoch: int | None = None) -> str:
-        progress = run.state.progress
-        total = progress.total_steps or 1
-        loss = run.sums.total / max(1, progress.batch) if loss is None else loss
-        epoch = run.state.epoch if epoch is None else epoch
+    def _line(self, run: Run, loss: float, epoch: int) -> str:
+        step, total = run.state.progress.step, run.state.progress.total_steps or 1
         spent = time.monotonic() - self._began
-        left = spent * (total - progress.step) / max(1, progress.step - self._first)
+        left = spent * (total - step) / max(1, step - self._first)
+        times = "<".join(str(datetime.timedelta(seconds=int(seconds))) for seconds in (spent, left))
         member = f" {run.member + 1}/{run.members}" if run.members > 1 else ""
-        filled = round(10 * progress.step / total)
-        bar = "#" * filled + "-" * (10 - filled)
-        name = f"{run.state.method.name}{member}"
-        return f"{name} [{bar}] epoch {epoch + 1}/{run.epochs} loss {loss:.4f} {_clock(spent)}<{_clock(left)}"
+        bar = ("#" * round(10 * step / total)).ljust(10, "-")
+        return f"{run.state.method.name}{member} [{bar}] epoch {epoch + 1}/{run.epochs} loss {loss:.4f} {times}"
 
     def _write(self, line: str, end: str) -> None:
-        columns = min(80, shutil.get_terminal_size().columns) - 1
-        text = f"\r{line[:columns].ljust(self._width)}{end}" if self._live and line else f"{line}{end}"
-        say(text, self.stream)
-        self._width = len(line[:columns])
-
-
-def early_stopping(asked: KeepBest | int | None, *, validates: bool, averages: bool) -> KeepBest | None:
-    """Return the callback that ``fit(early_stopping=...)`` asks for; an integer is the patience."""
-    if asked is None:
-        return None
-    if not validates:
-        raise SettingError("`early_stopping` needs `validation` data")
-    if averages:
-        raise SettingError(
-            "`early_stopping` keeps the weights of one epoch, but this method averages or samples along the whole run; "
-            "drop one of the two"
-        )
-    if isinstance(asked, KeepBest):
-        return asked
-    return KeepBest(patience=check_integer("fit", "early_stopping", asked))
+        if self._live:
+            shown = line[: min(80, shutil.get_terminal_size().columns) - 1]
+            line, self._width = "\r" + shown.ljust(self._width), len(shown)
+        say(line + end, self.stream)
 
 
 def say(text: str, stream: TextIO) -> None:
@@ -186,22 +165,10 @@ def wants_progress(progress: bool | None) -> bool:
     return _is_terminal(sys.stderr) if progress is None else bool(progress)
 
 
+def _is_terminal(stream: Any) -> bool:
+    # Programs without a console have no stderr, and what replaces it may not have `isatty`.
+    return bool(getattr(stream, "isatty", bool)())
+
+
 def _modules(run: Run) -> dict[str, nn.Module]:
     return {"model": run.state.model, "likelihood": run.state.likelihood}
-
-
-def _copy(module: nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
-
-
-def _is_terminal(stream: Any) -> bool:
-    try:
-        return bool(stream.isatty())
-    except (AttributeError, ValueError):
-        return False
-
-
-def _clock(seconds: float) -> str:
-    whole = int(seconds)
-    hours = f"{whole // 3600}:" if whole >= 3600 else ""
-    return f"{hours}{whole // 60 % 60:02d}:{whole % 60:02d}"

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
+
 from ..core.errors import FileError, SettingError, check_integer, check_number
 from ..io import folder_exists, load_folder, pack_state, save_folder, unpack_state
 from .callbacks import Callback
@@ -84,10 +86,6 @@ class RunFolder:
         state: dict[str, Any] = unpack_state(tensors, documents["state"])
         return state
 
-    def save(self, member: int, settings: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-        tensors, document = pack_state(state)
-        save_folder(self.checkpoint(member), tensors, {"state": document, "settings": settings})
-
 
 class Checkpointer(Callback):
     """Save the run when it is due, at its end, and when a signal asks to stop; comes after all other callbacks."""
@@ -97,43 +95,37 @@ class Checkpointer(Callback):
         self._saved = time.monotonic()
 
     def after_step(self, run: Run) -> None:
-        received = self._received(run)
         # Epochs end in `after_epoch`, with their record.
-        if received and run.state.progress.batch:
-            self._leave(run, received)
-        elif run.state.progress.batch and self._is_due(run):
-            self.save(run)
+        if run.state.progress.batch:
+            self._save_if_due(run, last=False)
 
     def after_epoch(self, run: Run, record: Any) -> None:
-        received = self._received(run)
-        if received:
-            self._leave(run, received)
-        elif self._is_due(run) or run.state.epoch >= run.epochs or run.history.stopped:
-            self.save(run)
+        self._save_if_due(run, last=run.state.epoch >= run.epochs or bool(run.history.stopped))
 
     def save(self, run: Run) -> None:
         """Write a checkpoint; each process must call it."""
         state = run.state_dict()
         if run.engine.rank == 0:
-            self.folder.save(run.member, self.settings, state)
+            tensors, document = pack_state(state)
+            save_folder(self.folder.checkpoint(run.member), tensors, {"state": document, "settings": self.settings})
         self._saved = time.monotonic()
         if run.engine.ranks > 1:
             run.engine.fabric.barrier()
 
-    def _is_due(self, run: Run) -> bool:
-        steps = self.folder.every_steps
-        if steps is not None:
-            return run.state.progress.step % steps == 0
-        return bool(run.engine.broadcast(time.monotonic() - self._saved > self.folder.every_seconds))
-
-    def _received(self, run: Run) -> int:
-        return int(max(run.engine.sum([self.signals.received]))) if run.engine.ranks > 1 else self.signals.received
-
-    def _leave(self, run: Run, number: int) -> None:
-        self.save(run)
+    def _save_if_due(self, run: Run, *, last: bool) -> None:
+        number = self.signals.received
+        if run.engine.ranks > 1:
+            number = int(max(run.engine.gather(torch.tensor([number])).flatten().tolist()))
+        if self.folder.every_steps is not None:
+            due = run.state.progress.step % self.folder.every_steps == 0
+        else:
+            due = bool(run.engine.broadcast(time.monotonic() - self._saved > self.folder.every_seconds))
+        if number or last or due:
+            self.save(run)
         if number == signal.SIGINT:
             raise Interrupted(f"stopped after step {run.state.progress.step}; resume=True continues the run")
-        raise Terminated(128 + number)
+        if number:
+            raise Terminated(128 + number)
 
 
 class StopSignals:

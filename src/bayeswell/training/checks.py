@@ -79,9 +79,8 @@ def check_fit(trained: Trained) -> tuple[Check, ...]:
             check = Check.not_measured(name, error)
         if check is not None:
             found.append(check)
-    for check in found:
-        if check.ok is False:
-            warnings.warn(check.message, FitWarning, stacklevel=2)
+            if check.ok is False:
+                warnings.warn(check.message, FitWarning, stacklevel=2)
     return tuple(found)
 
 
@@ -93,12 +92,11 @@ def _better_than_constant(trained: Trained) -> Check | None:
     constant = constant_nll(trained)
     if constant is None:
         return None
-    numbers = f"NLL {nll:.3g} on training data, the best constant prediction has {constant:.3g}"
-    if nll < constant - 0.01:
-        return Check("baseline", True, numbers, nll - constant)
-    return Check(
-        "baseline", False, f"the model has learned nothing: {numbers}; train longer or change lr", nll - constant
-    )
+    learned = nll < constant - 0.01
+    message = f"NLL {nll:.3g} on training data, the best constant prediction has {constant:.3g}"
+    if not learned:
+        message = f"the model has learned nothing: {message}; train longer or change lr"
+    return Check("baseline", learned, message, nll - constant)
 
 
 def constant_nll(trained: Trained) -> float | None:
@@ -108,8 +106,8 @@ def constant_nll(trained: Trained) -> float | None:
     first = next(iter(outputs(trained.model, tree_index(rows.inputs, slice(2)), 1, make_generator(0, device))))
     if first[0].numel() * 5 > len(rows.targets):
         return None
-    likelihood = copy.deepcopy(trained.likelihood).double()
     constant = torch.zeros_like(first[:1], dtype=torch.float64).requires_grad_()
+    likelihood = copy.deepcopy(trained.likelihood).double()
     found = minimize_nll(likelihood, constant, rows.targets.to(device), rows.sample_weight)
     return found if math.isfinite(found) else None
 
@@ -159,12 +157,10 @@ def _chains_have_mixed(trained: Trained) -> Check:
 @torch.no_grad()
 def _predictions(model: BayesianModule, likelihood: Likelihood, inputs: Inputs) -> Tensor:
     """(M, S, ...): class probabilities or means of each network of a set, in the order it was kept."""
-    posterior = model.posterior
+    posterior, found = model.posterior, []
     if not isinstance(posterior, Empirical):
         raise TypeError(f"posterior '{posterior.part.name}' is no set of draws")
-    device = device_of(model)
-    inputs = tree_map(lambda tensor: tensor.to(device), inputs)
-    found = []
+    inputs = tree_map(lambda tensor: tensor.to(device_of(model)), inputs)
     with evaluation_mode(model):
         for index in range(posterior.num_networks):
             out = model.call(posterior.network(index), inputs)

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import FunctionType
 from typing import Any
 
@@ -28,6 +28,8 @@ def fingerprint(value: Any) -> Any:
         value = value.item()
     if isinstance(value, PLAIN):
         return value
+    if isinstance(value, type):
+        return value.__qualname__
     if isinstance(value, Tensor | np.ndarray):
         return _array_sha256(torch.as_tensor(value))
     if isinstance(value, Mapping):
@@ -37,24 +39,21 @@ def fingerprint(value: Any) -> Any:
     if isinstance(value, set | frozenset):
         return sorted(map(repr, value))
     if isinstance(value, nn.Module):
-        return module_fingerprint(value)
+        return _module_fingerprint(value)
     if isinstance(value, functools.partial):
         return {"function": fingerprint(value.func), "arguments": fingerprint([value.args, value.keywords])}
     if isinstance(value, FunctionType):
         closure = [cell.cell_contents for cell in value.__closure__ or ()] + list(value.__defaults__ or ())
         return {"function": value.__qualname__, "code": _code(value), "values": [_shallow(part) for part in closure]}
-    if isinstance(value, type):
-        return value.__qualname__
     if dataclasses.is_dataclass(value):
         fields = {field.name: fingerprint(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        name = getattr(value, "name", type(value).__qualname__)
-        return {"name": name, **fields}
+        return {"name": getattr(value, "name", type(value).__qualname__), **fields}
     attributes = {name: _shallow(part) for name, part in getattr(value, "__dict__", {}).items()}
     return {"class": type(value).__qualname__, "code": _code(type(value)), **attributes}
 
 
-def module_fingerprint(module: nn.Module) -> dict[str, Any]:
-    """Return structure, weights, and the code and plain attributes of modules that torch does not define."""
+def _module_fingerprint(module: nn.Module) -> dict[str, Any]:
+    # Structure, weights, and the code and plain attributes of modules that torch does not define.
     own = [(name, part) for name, part in module.named_modules() if not type(part).__module__.startswith("torch.")]
     code = {type(part).__qualname__: _code(type(part)) for _, part in own}
     attributes = {
@@ -80,22 +79,18 @@ def differences(old: Any, new: Any, name: str = "") -> list[str]:
 
 def _array_sha256(tensor: Tensor) -> str:
     tensor = tensor.detach().cpu().contiguous()
-    head = f"{tensor.dtype}{tuple(tensor.shape)}".encode()
-    digest = hashlib.sha256(head)
+    digest = hashlib.sha256(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
     if tensor.numel():
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
     return f"sha256:{digest.hexdigest()}"
 
 
-def _sha256(parts: Any) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part.encode() + b"\0")
-    return f"sha256:{digest.hexdigest()}"
+def _sha256(parts: Iterable[str]) -> str:
+    return "sha256:" + hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def _code(owner: Any) -> str:
-    """SHA-256 of the source of a function, or of the methods of a class and its bases outside torch."""
+    # The source of a function, or of the methods of a class and its bases outside torch.
     if isinstance(owner, FunctionType):
         return _sha256([_source(owner)])
     own = [base for base in inspect.getmro(owner) if not base.__module__.startswith(("torch.", "builtins"))]
@@ -112,5 +107,5 @@ def _source(function: FunctionType) -> str:
 
 
 def _shallow(value: Any) -> Any:
-    """Values inside objects: plain data and arrays; others by their type."""
+    # Values inside objects: plain data and arrays; others by their type.
     return fingerprint(value) if isinstance(value, PLAIN | Tensor | np.ndarray | set) else type(value).__qualname__

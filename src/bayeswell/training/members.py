@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -125,7 +124,7 @@ def train_member(plan: Plan, member: int, engine: Engine) -> Member:
     seed = derive_seed(plan.seed, "member", member)
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(seed, "global", engine.rank))
-        state = _start(plan, member, seed, engine)
+        state = start_member(plan, member, seed, engine)
         if member == 0:
             check_before_training(state, plan.data, plan.validation, trains=plan.epochs > 0)
         run = _run(plan, state, member, seed, engine)
@@ -150,7 +149,8 @@ def train_member(plan: Plan, member: int, engine: Engine) -> Member:
     )
 
 
-def _start(plan: Plan, member: int, seed: int, engine: Engine) -> TrainState:
+def start_member(plan: Plan, member: int, seed: int, engine: Engine) -> TrainState:
+    """Return the state of a member before its first step."""
     net = plan.net if engine.device.type == "cpu" else copy.deepcopy(plan.net).to(engine.device)
     state = build(
         plan.method,
@@ -170,26 +170,24 @@ def _start(plan: Plan, member: int, seed: int, engine: Engine) -> TrainState:
     return state
 
 
+def step_options(plan: Plan, state: TrainState, seed: int, engine: Engine) -> StepOptions:
+    """Return what the steps of a member have in common; processes that share a step draw noise of their own."""
+    noise = None if engine.ranks == 1 else make_generator(derive_seed(seed, "noise", engine.rank), engine.device)
+    share, least = plan.data.batches / plan.data.shown, least_examples(state.model.net)
+    return StepOptions(engine, plan.method.accumulate, least, share, noise)
+
+
 def _run(plan: Plan, state: TrainState, member: int, seed: int, engine: Engine) -> Run:
     callbacks: list[Callback] = [ProgressBar()] if plan.progress and engine.rank == 0 else []
     # Before the user's callbacks, which may change the weights that were scored.
     callbacks += [copy.deepcopy(plan.early_stopping)] if isinstance(plan.early_stopping, KeepBest) else []
-    options = StepOptions(
-        engine,
-        accumulate=plan.method.accumulate,
-        least=least_examples(state.model.net),
-        share=plan.data.batches / plan.data.shown,
-    )
-    if engine.ranks > 1:
-        noise = make_generator(derive_seed(seed, "noise", engine.rank), engine.device)
-        options = dataclasses.replace(options, generator=noise)
     history = History(list(plan.histories[member].epochs)) if plan.histories else History()
     return Run(
         state,
         plan.data,
         plan.epochs,
         seed,
-        options,
+        step_options(plan, state, seed, engine),
         [*callbacks, *plan.callbacks],
         plan.validation,
         member,

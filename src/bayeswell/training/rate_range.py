@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
 from ..core.errors import DivergenceError, SettingError, check_integer
-from ..core.protocols import Progress
-from ..core.random import derive_seed, make_generator
-from ..methods import Method, TrainState, build, find_method
+from ..core.protocols import Terms
+from ..core.random import derive_seed
+from ..methods import Method, find_method
 from .check import check_before_training, check_grad_mode
-from .data import Data
-from .devices import Devices, Engine
+from .devices import Engine
 from .fit import EXTRA, make_plan
-from .loop import StepOptions, least_examples, train_step
+from .loop import train_step
+from .members import start_member, step_options
 
 SMOOTHING, BREAK = 0.9, 4.0
 
@@ -36,25 +38,6 @@ class RateRange:
     losses: tuple[float, ...]
     suggestion: float
     broke_at: float | None
-
-
-@dataclass(frozen=True)
-class _Growing:
-    """rate(t) = lowest (highest / lowest)^(t / (steps - 1)), as a factor on ``base``."""
-
-    lowest: float
-    highest: float
-    steps: int
-    base: float
-
-    name: ClassVar[str] = "growing"
-    paper: ClassVar[str] = "Smith 2017"
-
-    def rate(self, step: int) -> float:
-        return float(self.lowest * (self.highest / self.lowest) ** (step / max(1, self.steps - 1)))
-
-    def factor(self, progress: Progress) -> float:
-        return self.rate(progress.step) / self.base
 
 
 def rate_range(
@@ -89,22 +72,21 @@ def rate_range(
     highest = max(1.0, 100 * base) if highest is None else highest
     if not 0 < lowest < highest < math.inf:
         raise SettingError(f"rate_range: `lowest` = {lowest} and `highest` = {highest}; need 0 < lowest < highest")
-    growing = _Growing(lowest, highest, steps, base)
-    plan = make_plan(net, data, plain.changed(schedule=growing), likelihood, extra, batch_size=batch_size, seed=seed)
+    rates = [float(lowest * (highest / lowest) ** (step / max(1, steps - 1))) for step in range(steps)]
+    plain = plain.changed(schedule=lambda progress: rates[progress.step] / base)
+    plan = make_plan(net, data, plain, likelihood, extra, batch_size=batch_size, seed=seed)
+    plan = dataclasses.replace(plan, epochs=math.ceil(steps / plan.data.batches))
+    engine = Engine(plan.devices)
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(seed, "global"))
-        state = build(
-            plan.method,
-            plan.net,
-            plan.likelihood,
-            dataset_size=plan.data.examples,
-            batches=plan.data.batches,
-            epochs=math.ceil(steps / plan.data.batches),
-            generator=make_generator(derive_seed(seed, "noise")),
-            output=plan.output,
-        )
+        state = start_member(plan, 0, seed, engine)
+        state.averager = None
         check_before_training(state, plan.data, None)
-        return _run(state, growing, plan.data, seed)
+        state.model.train()
+        options = step_options(plan, state, seed, engine)
+        orders = (derive_seed(seed, "order", epoch) for epoch in range(plan.epochs))
+        batches = (batch for order in orders for batch in plan.data.epoch(order))
+        return _watched(rates, (train_step(state, batch, options) for batch in batches))
 
 
 def _plain(method: Method) -> Method:
@@ -118,31 +100,24 @@ def _plain(method: Method) -> Method:
     )
 
 
-def _run(state: TrainState, growing: _Growing, data: Data, seed: int) -> RateRange:
-    state.averager = None
-    state.model.train()
-    share, least = data.batches / data.shown, least_examples(state.model.net)
-    options = StepOptions(Engine(Devices("cpu")), state.method.accumulate, least, share)
-    rates: list[float] = []
+def _watched(rates: Sequence[float], steps: Iterator[Terms | None]) -> RateRange:
+    """Take steps until the objective breaks."""
     losses: list[float] = []
     average, broke_at = 0.0, None
-    epochs = range(math.ceil(growing.steps / data.batches))
-    batches = (batch for epoch in epochs for batch in data.epoch(derive_seed(seed, "order", epoch)))
-    for step, batch in zip(range(growing.steps), batches, strict=False):
+    for step, rate in enumerate(rates):
         try:
-            terms = train_step(state, batch, options)
+            terms = next(steps)
         except DivergenceError:
             if step == 0:
                 raise
-            broke_at = growing.rate(step)
+            broke_at = rate
             break
         average = SMOOTHING * average + (1 - SMOOTHING) * (math.nan if terms is None else float(terms.total))
-        rates.append(growing.rate(step))
         losses.append(average / (1 - SMOOTHING ** (step + 1)))
         # At least a quarter of the first loss: batches differ.
         fallen = max(losses[0] - min(losses), 0.25 * abs(losses[0]))
         if not losses[-1] <= min(losses) + BREAK * fallen:
-            broke_at = rates[-1]
+            broke_at = rate
             break
     best = rates[min(range(len(losses)), key=losses.__getitem__)]
-    return RateRange(tuple(rates), tuple(losses), best / 10, broke_at)
+    return RateRange(tuple(rates[: len(losses)]), tuple(losses), best / 10, broke_at)
