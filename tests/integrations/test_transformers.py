@@ -91,7 +91,7 @@ def test_only_adapters_are_bayesian() -> None:
 @pytest.mark.parametrize("method", ["bbb", "swag", "laplace"])
 def test_saved_adapters_predict_the_same_on_a_new_base(method: str, tmp_path: Path) -> None:
     columns = sentences(32)
-    result = fit(bert(), columns, method, where="lora", epochs=4, batch_size=8, progress=False)
+    result = fit(bert(), columns, method, where="lora", epochs=8, batch_size=16, progress=False)
     result.save_adapter(tmp_path / "adapter")
     loaded = load(tmp_path / "adapter", bert())
     assert torch.equal(probabilities(loaded, columns), probabilities(result, columns))
