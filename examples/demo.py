@@ -1,4 +1,4 @@
-"""What Bayesian methods gain and lose, on a curve with a gap and on handwritten digits with noise.
+"""Gains and losses of Bayesian methods, on a curve with a gap and on handwritten digits with noise.
 
     python examples/demo.py               20 lines, build/demo/demo.png and build/demo/index.html
     python examples/demo.py --seeds 1     one seed instead of three
