@@ -26,6 +26,7 @@ lists variants.
 from __future__ import annotations
 
 import itertools
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,6 +48,9 @@ PAPERS = {
     "variational_laplace": "Unlu & Aitchison 2021, Variational Laplace for Bayesian neural networks",
 }
 """Titles by folder."""
+NAMES = {"nll": "NLL", "ece": "ECE", "ece_20": "ECE", "brier": "Brier score", "negative_elbo": "-ELBO"}
+"""Scores as claims write them."""
+_SCORE = re.compile(rf"\b({'|'.join(sorted(NAMES, reverse=True))})\b")
 RULES = ("rounds_to", "better", "same", "value", "ratio", "trend")
 """A claim is of the first kind that its rule names."""
 _KEYS = {
@@ -284,7 +288,8 @@ def _claim(record: Table) -> Claim:
     for key in ("at", "than_at"):
         if key in rule:
             rule[key] = _flat(rule[key])
-    return Claim(**{**record, "rule": rule, "controls": controls})
+    text = _SCORE.sub(lambda found: NAMES[found[0]], record["text"])
+    return Claim(**{**record, "text": text, "rule": rule, "controls": controls})
 
 
 def _filled(value: Any, words: Mapping[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""What the papers measure besides scores, as plain functions of a trained model."""
+"""Measurements of the papers besides scores, as plain functions of a trained model."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .definition import PAPERS, ROOT, Claim, Study, read_studies
 from .figures import draw_plots
-from .verdicts import HOLDS, NOT_RUN, VERDICTS, Findings, Verdict
+from .verdicts import HOLDS, VERDICTS, Findings, Verdict
 
 PAGE = "README.md"
 HEAD = ("claim", "in the paper", "ours", "verdict")
@@ -99,7 +99,7 @@ def _word(claim: Claim, found: Findings, verdict: Verdict) -> str:
         parts[0] += f": {verdict.note}"
     if claim.means and verdict.word == HOLDS:
         parts[0] += f": {claim.means}"
-    if verdict.word != NOT_RUN:
+    if verdict.word == HOLDS:
         parts += [one.means for one in claim.controls if one.means and found.verdict(one).word == HOLDS]
     return "; ".join(parts)
 
