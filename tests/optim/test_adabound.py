@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from bayeswell.core.errors import SettingError
-from bayeswell.optim import AdaBound, Adam, AMSBound, set_lrs
+from bayeswell.optim import AdaBound, Adam, AMSBound
 from bayeswell.optim.adabound import lr_bounds
 from optim.steps import Array, build, flat, gradient_sequence, parameters, run
 
@@ -44,7 +44,7 @@ def test_a_schedule_scales_the_bounds() -> None:
     expected = reference(flat(params), [flat(row) for row in gradients], False, factors)
     optimizer = build(AdaBound(**SETTINGS), params)
     for row, factor in zip(gradients, factors, strict=True):
-        set_lrs(optimizer, factor)
+        optimizer.param_groups[0]["lr"] = 3e-3 * factor
         run(optimizer, params, [row])
     np.testing.assert_allclose(flat(params), expected, rtol=1e-11)
 
@@ -72,7 +72,7 @@ def test_parameters_without_gradient_keep_their_step_count() -> None:
     assert torch.equal(b, torch.ones(2))
 
 
-@pytest.mark.parametrize("settings", [{"lr": 0.0}, {"gamma": 1.0}, {"betas": (0.9, 1.0)}, {"betas": 0.9}, {"eps": -1}])
+@pytest.mark.parametrize("settings", [{"lr": 0.0}, {"final_lr": -1.0}, {"gamma": 1.0}])
 def test_settings_out_of_range_are_refused(settings: dict) -> None:
     with pytest.raises(SettingError, match=next(iter(settings))):
         AdaBound(**settings)

@@ -23,9 +23,7 @@ from bayeswell.optim import (
     Plateau,
     build_optimizer,
     gradient_factor,
-    means_by_nll_stds_by_kl,
     parameter_groups,
-    set_lrs,
 )
 from bayeswell.optim.groups import hold_inactive
 from optim.steps import context
@@ -64,15 +62,6 @@ def test_stds_and_noise_have_their_own_learning_rate_and_no_decay() -> None:
     assert {g["name"] for g in groups if g.get("weight_decay") == 0.0} == {"stds", "noise"}
     other = parameter_groups(model_of(), lr=0.1, std_lr=0.7)
     assert {g["name"]: g["lr"] for g in other} == pytest.approx({"means": 0.1, "stds": 0.7, "other": 0.1})
-
-
-def test_factors_are_relative_to_the_first_learning_rate() -> None:
-    optimizer = SGD().build(parameter_groups(model_of(), lr=0.1, std_lr=0.2), context())
-    set_lrs(optimizer, 0.5)
-    set_lrs(optimizer, {"stds": 0.1})
-    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.1, 0.02, 0.1])
-    with pytest.raises(SettingError, match="did you mean 'stds'"):
-        set_lrs(optimizer, {"std": 0.1})
 
 
 def test_held_groups_keep_their_moments() -> None:
@@ -164,12 +153,13 @@ def test_schedules_of_means_and_stds() -> None:
 
 
 def test_plateaus_listen_to_their_own_metric_and_other_parameters_follow_the_means() -> None:
-    rates = rates_of(plateaus=means_by_nll_stds_by_kl(factor=0.5, patience=0))
+    plateaus = {"means": Plateau("nll", 0.5, patience=0), "stds": Plateau("kl", 0.5, patience=0)}
+    rates = rates_of(plateaus=plateaus)
     rates.after_epoch({"nll": 1.0, "kl": 9.0}, 0)
     rates.after_epoch({"nll": 1.0, "kl": 8.0}, 1)
     rates.before_step(Progress(0, 100))
     assert current(rates) == pytest.approx({"means": 0.05, "stds": 0.02, "noise": 0.02, "other": 0.05})
-    again = rates_of(plateaus=means_by_nll_stds_by_kl(factor=0.5, patience=0))
+    again = rates_of(plateaus=plateaus)
     again.load_state_dict(rates.state_dict())
     again.before_step(Progress(0, 100))
     assert current(again) == current(rates)

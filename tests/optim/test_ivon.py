@@ -14,7 +14,8 @@ from bayeswell.core.errors import CompositionError, SettingError
 from bayeswell.core.random import make_generator
 from bayeswell.nn import BayesianModule, bayesian
 from bayeswell.objectives import ELBO
-from bayeswell.optim import IVON, parameter_groups, planned_lr
+from bayeswell.optim import IVON, parameter_groups
+from bayeswell.optim.torch_optimizers import planned_lr
 from helpers import LinearRegression
 from optim.steps import Array, context
 

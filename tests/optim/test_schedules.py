@@ -24,7 +24,7 @@ from bayeswell.optim import (
     TorchSchedule,
     WarmUp,
 )
-from bayeswell.optim.plateau import PlateauState
+from bayeswell.optim.schedules import PlateauState
 
 
 def factors(schedule: object, total: int, steps: int | None = None) -> list[float]:

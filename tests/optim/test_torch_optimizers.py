@@ -24,8 +24,8 @@ from bayeswell.optim import (
     RAdam,
     TorchOptimizer,
     YellowFin,
-    planned_lr,
 )
+from bayeswell.optim.torch_optimizers import planned_lr
 from optim.steps import Array, build, flat, gradient_sequence, parameters, run
 
 

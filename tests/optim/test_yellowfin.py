@@ -79,8 +79,8 @@ def test_agrees_with_the_published_loop(lr: float, scale: float, move: bool) -> 
     for row in gradients:
         reference.step(flat(row))
         run(optimizer, params, [row])
-        if optimizer.tuned is not None:
-            assert optimizer.tuned == pytest.approx((reference.lr, reference.mu), rel=1e-6)
+        if optimizer.statistics.steps > 1:
+            assert optimizer.statistics.tuned(BETA, WIDTH) == pytest.approx((reference.lr, reference.mu), rel=1e-6)
     np.testing.assert_allclose(flat(params), reference.w, rtol=1e-5)
     assert reference.events == {"protect", "clip"} | ({"move"} if move else set())
 
@@ -96,9 +96,9 @@ def test_momentum_root_solves_the_cubic(p: float) -> None:
 def test_a_group_moves_by_its_ratio_of_learning_rates() -> None:
     first, second = parameters(), parameters()
     groups = [{"params": first[:1], "lr": 1e-4}, {"params": first[1:], "lr": 3e-4}]
-    optimizer = YellowFinOptimizer(groups, lr=1e-4)
+    optimizer = YellowFinOptimizer(groups, YellowFin())
     gradients = gradient_sequence(2)
-    plain = YellowFinOptimizer(second, lr=1e-4)
+    plain = YellowFinOptimizer([{"params": second}], YellowFin())
     run(optimizer, first, gradients[:1])
     run(plain, second, gradients[:1])
     before = flat(first), flat(second)

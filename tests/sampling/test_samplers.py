@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from bayeswell.core.errors import SettingError
 from bayeswell.core.protocols import OptimizerContext, Progress
 from bayeswell.core.random import make_generator
-from bayeswell.optim import Power, set_lrs
+from bayeswell.optim import Power
 from bayeswell.sampling import PSGLD, SAMPLERS, SGHMC, SGLD, CyclicalSGLD
 from bayeswell.sampling.sampler import SamplerPart
 from sampling.chains import build, run
@@ -120,7 +120,7 @@ def test_decaying_rate_is_a_schedule() -> None:
     schedule, weights = Power(0.6, 1.0, 3), nn.Parameter(torch.zeros(4, dtype=torch.float64))
     sampler, generator, expected = build(SGLD(lr=0.2), weights, 10), make_generator(1), np.zeros(4)
     for step in range(10):
-        set_lrs(sampler, schedule.factor(Progress(step, 10)))
+        sampler.param_groups[0]["lr"] = 0.2 * schedule.factor(Progress(step, 10))
         weights.grad = torch.ones_like(weights)
         sampler.step()
         lr = 0.2 * (1 + step / 3) ** -0.6

@@ -12,12 +12,10 @@ from .groups import (
     gradient_factor,
     hold_inactive,
     parameter_groups,
-    set_lrs,
 )
 from .ivon import IVON
-from .plateau import Plateau, means_by_nll_stds_by_kl
-from .schedules import SCHEDULES, Constant, Cosine, Cyclic, Linear, Power, StepDecay, TorchSchedule, WarmUp
-from .torch_optimizers import SGD, Adam, AdamW, AMSGrad, RAdam, TorchOptimizer, optimizer_part, planned_lr
+from .schedules import SCHEDULES, Constant, Cosine, Cyclic, Linear, Plateau, Power, StepDecay, TorchSchedule, WarmUp
+from .torch_optimizers import SGD, Adam, AdamW, AMSGrad, RAdam, TorchOptimizer, optimizer_part
 from .yellowfin import YellowFin
 
 OPTIMIZERS: Registry[OptimizerPart] = Registry(
@@ -55,8 +53,5 @@ __all__ = [
     "build_optimizer",
     "gradient_factor",
     "hold_inactive",
-    "means_by_nll_stds_by_kl",
     "parameter_groups",
-    "planned_lr",
-    "set_lrs",
 ]

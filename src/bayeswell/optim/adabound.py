@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ..core.errors import check_number
 from ..core.protocols import OptimizerContext, OptimizerPart
-from .torch_optimizers import check_below_one, check_betas
+from .torch_optimizers import GradientOptimizer, check_below_one, check_positive
 
 
 def lr_bounds(step: int, final_lr: float, gamma: float) -> tuple[float, float]:
@@ -25,8 +24,8 @@ def lr_bounds(step: int, final_lr: float, gamma: float) -> tuple[float, float]:
     return final_lr * time / (time + 1), final_lr * (time + 1) / time if time > 0 else math.inf
 
 
-class AdaBoundOptimizer(Optimizer):
-    """AdaBound (Luo et al. 2019) as a torch optimizer; ``amsbound`` makes it AMSBound.
+class AdaBoundOptimizer(GradientOptimizer):
+    """AdaBound and AMSBound (Luo et al. 2019) as torch optimizers.
 
     With m and v the moving averages of g and g^2 (betas b1, b2) and t the step count of the parameter::
 
@@ -41,35 +40,18 @@ class AdaBoundOptimizer(Optimizer):
     by sqrt(t); the thesis' table 3.1 clips 1/sqrt(v) without lr. ``weight_decay`` is an L2 penalty.
     """
 
-    def __init__(
-        self,
-        params: Any,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        final_lr: float = 0.1,
-        gamma: float = 1e-3,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        amsbound: bool = False,
-    ) -> None:
-        settings = {"lr": lr, "betas": betas, "final_lr": final_lr, "gamma": gamma, "eps": eps}
-        super().__init__(params, {**settings, "weight_decay": weight_decay, "amsbound": amsbound})
+    def __init__(self, groups: Sequence[dict[str, Any]], part: AdaBound) -> None:
+        super().__init__([dict(group) for group in groups], {**vars(part), "amsbound": part.amsbound})
         for group in self.param_groups:
             group.setdefault("base_lr", group["lr"])
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        loss = None if closure is None else torch.enable_grad()(closure)()
-        for group in self.param_groups:
-            params = [parameter for parameter in group["params"] if parameter.grad is not None]
-            if params:
-                self._move(group, params)
-        return loss
+    def update(self, found: list[tuple[dict[str, Any], list[Tensor], list[Tensor]]]) -> None:
+        for group, params, grads in found:
+            self._move(group, params, grads)
 
-    def _move(self, group: dict[str, Any], params: list[Tensor]) -> None:
+    def _move(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         states = [self._state(parameter, group["amsbound"]) for parameter in params]
         beta1, beta2 = group["betas"]
-        grads = _gradients(group, params)
         means, squares = [state["exp_avg"] for state in states], [state["exp_avg_sq"] for state in states]
         torch._foreach_lerp_(means, grads, 1 - beta1)
         torch._foreach_mul_(squares, beta2)
@@ -94,13 +76,6 @@ class AdaBoundOptimizer(Optimizer):
                 state[key] = torch.zeros_like(parameter)
         state["step"] += 1
         return state
-
-
-def _gradients(group: dict[str, Any], params: list[Tensor]) -> list[Tensor]:
-    grads = [parameter.grad for parameter in params if parameter.grad is not None]
-    if group["weight_decay"] == 0:
-        return grads
-    return list(torch._foreach_add(grads, params, alpha=group["weight_decay"]))
 
 
 def _clips(group: dict[str, Any], step: int) -> tuple[float, float, float]:
@@ -131,15 +106,12 @@ class AdaBound(OptimizerPart):
     amsbound: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for setting in ("lr", "final_lr"):
-            check_number(self.name, setting, getattr(self, setting), 0, above=True)
-        object.__setattr__(self, "betas", check_betas(self.name, self.betas))
-        check_below_one(self.name, "gamma", self.gamma)
-        for setting in ("eps", "weight_decay"):
-            check_number(self.name, setting, getattr(self, setting), 0)
+        check_positive(self, "lr", "final_lr")
+        check_below_one(self, "gamma")
+        object.__setattr__(self, "betas", tuple(self.betas))
 
     def build(self, groups: Sequence[dict[str, Any]], context: OptimizerContext) -> Optimizer:
-        return AdaBoundOptimizer([dict(group) for group in groups], **vars(self), amsbound=self.amsbound)
+        return AdaBoundOptimizer(groups, self)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from ..core.errors import CompositionError, SettingError, check_integer, check_number, nearest
 from ..core.protocols import BayesianModel, OptimizerContext, OptimizerPart, Progress, Schedule
-from .plateau import Plateau, PlateauState
+from .schedules import Plateau, PlateauState
 
 MEANS = "means"
 """The means of the posterior."""
@@ -48,12 +48,8 @@ def parameter_groups(
         std_lr: learning rate of the stds; None: ``std_multiplier * lr``.
         std_multiplier: ratio of the two learning rates.
     """
+    std_lr = lr * std_multiplier if std_lr is None else std_lr
     check_number("parameter_groups", "lr", lr, 0, above=True)
-    std_lr = (
-        lr * check_number("parameter_groups", "std_multiplier", std_multiplier, 0, above=True)
-        if std_lr is None
-        else std_lr
-    )
     check_number("parameter_groups", "std_lr", std_lr, 0, above=True)
     members: dict[str, list[Tensor]] = {MEANS: [], STDS: [], NOISE: [], OTHER: []}
     for name, parameter in model.posterior.named_parameters():
@@ -64,24 +60,14 @@ def parameter_groups(
             if parameter.requires_grad and id(parameter) not in known:
                 known.add(id(parameter))
                 members[name].append(parameter)
-    return [_group(name, members[name], lr, std_lr) for name in members if members[name]]
-
-
-def _group(name: str, parameters: list[Tensor], lr: float, std_lr: float) -> dict[str, Any]:
-    follows_stds = name in (STDS, NOISE)
-    rate = std_lr if follows_stds else lr
-    group = {"name": name, "params": parameters, "lr": rate, "base_lr": rate, "noise": name == MEANS}
-    return {**group, "weight_decay": 0.0} if follows_stds else group
-
-
-def set_lrs(optimizer: Optimizer, factors: float | Mapping[str, float]) -> None:
-    """Set the ``lr`` of every group to ``base_lr`` times a factor: one for all, or by group name (others: 1)."""
-    if isinstance(factors, Mapping):
-        _check_names(optimizer, factors)
-    for group in optimizer.param_groups:
-        base = group.setdefault("base_lr", group["lr"])
-        factor = factors.get(group.get("name", ""), 1.0) if isinstance(factors, Mapping) else factors
-        group["lr"] = base * factor
+    groups: list[dict[str, Any]] = []
+    for name, parameters in members.items():
+        follows_stds = name in (STDS, NOISE)
+        rate, decay = (std_lr, {"weight_decay": 0.0}) if follows_stds else (lr, {})
+        if parameters:
+            noise = name == MEANS
+            groups.append({"name": name, "params": parameters, "lr": rate, "base_lr": rate, "noise": noise, **decay})
+    return groups
 
 
 def hold_inactive(optimizer: Optimizer, active: Collection[str]) -> None:
@@ -90,9 +76,8 @@ def hold_inactive(optimizer: Optimizer, active: Collection[str]) -> None:
     An optimizer skips parameters without a gradient, with their moments and step counts. Setting ``lr`` to 0 would
     let the moments run on.
     """
-    _check_names(optimizer, active)
     for group in optimizer.param_groups:
-        name = MEANS if group.get("name") == OTHER else group.get("name")
+        name = MEANS if group["name"] == OTHER else group["name"]
         if name in (MEANS, STDS) and name not in active:
             for parameter in group["params"]:
                 parameter.grad = None
@@ -127,14 +112,10 @@ class Alternating:
 
 
 class LearningRates:
-    """The learning rates of all groups along a run, and the turns of groups that rest.
+    """The learning rates of all groups along a run.
 
-    Args:
-        optimizer: its groups have names.
-        schedule: factor on all learning rates.
-        std_schedule: factor on those of stds and noise; None: ``schedule``.
-        plateaus: by group name; "other" follows "means" unless it has its own.
-        alternating: turns of means and stds.
+    ``std_schedule`` (None: ``schedule``) is for stds and noise. Plateaus are by group name; "other" follows "means"
+    unless it has its own.
     """
 
     def __init__(
@@ -148,7 +129,9 @@ class LearningRates:
         self.optimizer, self.schedule, self.std_schedule = optimizer, schedule, std_schedule
         self.plateaus, self.alternating = dict(plateaus or {}), alternating
         self.states = {name: PlateauState() for name in self.plateaus}
-        _check_names(optimizer, self.plateaus)
+        known = [group["name"] for group in optimizer.param_groups]
+        for name in self.plateaus.keys() - set(known):
+            raise SettingError(f"plateau: no parameter group '{name}'; {nearest(name, known)}")
 
     def before_step(self, progress: Progress) -> None:
         """Set each group's learning rate to its own one times its schedule times its plateau."""
@@ -199,9 +182,7 @@ class JointOptimizer(Optimizer):
     def __init__(self, parts: Sequence[Optimizer]) -> None:
         for part in parts:
             if extra := sorted(part.state_dict().keys() - {"state", "param_groups"}):
-                raise CompositionError(
-                    f"{type(part).__name__} cannot be joined with another optimizer: its state also has {extra}"
-                )
+                raise CompositionError(f"{type(part).__name__} cannot be joined with another: its state has {extra}")
         super().__init__([group for part in parts for group in part.param_groups], {})
         self.parts = list(parts)
         for part in parts:
@@ -224,10 +205,3 @@ class JointOptimizer(Optimizer):
     def load_state_dict(self, state_dict: Any) -> None:
         super().load_state_dict(state_dict)
         self._share()
-
-
-def _check_names(optimizer: Optimizer, names: Collection[str]) -> None:
-    known = [str(group["name"]) for group in optimizer.param_groups if "name" in group]
-    for name in names:
-        if name not in known:
-            raise SettingError(f"the optimizer has no parameter group '{name}'; {nearest(name, known)}")

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ..core.errors import CompositionError, SettingError, check_integer, check_number
+from ..core.errors import CompositionError
 from ..core.protocols import OptimizerContext, OptimizerPart, Prior
 from .groups import MEANS, STDS, JointOptimizer
-from .torch_optimizers import check_below_one, planned_lr
+from .torch_optimizers import check_below_one, check_positive, planned_lr
 
 _NOISE_MEMORY = 0.99
 _SHORTEST_MEMORY, _MEMORY_SHARE = 100, 0.1
-_AUTO = "auto"
+_AUTO_RATES = ("other_lr", "adam_lr")
 
 
 class IVONOptimizer(Optimizer):
@@ -64,14 +64,8 @@ class IVONOptimizer(Optimizer):
             precision = (-2 * log_std).exp_().div_(ess)
         scale = precision.clone() if part.rescale_lr else torch.ones_like(precision)
         momentum, square = torch.zeros_like(mean), torch.zeros_like(mean)
-        self.state[mean] = {
-            "step": 0,
-            "precision": precision,
-            "momentum": momentum,
-            "decay": decay,
-            "scale": scale,
-            "square": square,
-        }
+        tensors = {"precision": precision, "momentum": momentum, "decay": decay, "scale": scale, "square": square}
+        self.state[mean] = {"step": 0, **tensors}
 
     def _mean_and_log_std(self) -> tuple[Tensor, Tensor]:
         found = {group["name"]: group["params"] for group in self.param_groups}
@@ -146,7 +140,7 @@ class IVON(OptimizerPart):
     hess_init: float | None = 0.003
     clip: float | None = None
     rescale_lr: bool = True
-    other_lr: float | str = _AUTO
+    other_lr: float | str = "auto"
     adam_lr: float | str | None = None
 
     name: ClassVar[str] = "ivon"
@@ -154,36 +148,27 @@ class IVON(OptimizerPart):
     handles_kl: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_number(self.name, "lr", self.lr, 0, above=True)
-        check_below_one(self.name, "beta1", self.beta1)
-        if self.beta2 is not None:
-            check_below_one(self.name, "beta2", self.beta2)
-        for setting in ("hess_init", "clip", "other_lr", "adam_lr"):
-            value = getattr(self, setting)
-            if value is not None and not (value == _AUTO and setting in ("other_lr", "adam_lr")):
-                check_number(self.name, setting, value, 0, above=True)
+        rates = [name for name in _AUTO_RATES if getattr(self, name) != "auto"]
+        check_positive(self, "lr", "hess_init", "clip", *rates)
+        check_below_one(self, "beta1", *(["beta2"] if self.beta2 is not None else []))
 
     def planned(self, total_steps: int) -> IVON:
-        auto = [name for name in ("other_lr", "adam_lr") if getattr(self, name) == _AUTO]
+        auto = [name for name in _AUTO_RATES if getattr(self, name) == "auto"]
         changes: dict[str, Any] = dict.fromkeys(auto, planned_lr(total_steps))
         return dataclasses.replace(self, **changes)
 
     def build(self, groups: Sequence[dict[str, Any]], context: OptimizerContext) -> Optimizer:
         """Return the optimizer; ``context.prior`` is the prior of the objective (already scaled)."""
         part, prior = self.planned(context.total_steps), context.prior
-        check_integer(self.name, "dataset_size", context.dataset_size)
-        if prior is None:
-            raise SettingError("ivon: the context must have a prior, got None")
-        if prior.gaussian is None or prior.gaussian.center is not None:
+        if prior is None or prior.gaussian is None or prior.gaussian.center is not None:
             raise CompositionError(
                 "optimizer 'ivon' needs a Gaussian prior centered at zero; use prior 'normal', 'kaiming' or 'xavier'"
             )
         posterior = [group for group in groups if group["name"] in (MEANS, STDS)]
         ivon = IVONOptimizer(posterior, prior, context.dataset_size, context.temperature, part)
-        others = [part._with_adam_lr(group) for group in groups if group["name"] not in (MEANS, STDS)]
+        others = []
+        for group in groups:
+            if group["name"] not in (MEANS, STDS):
+                rate = float(part.other_lr) * group["lr"] / self.lr  # the multiplier of the stds stays
+                others.append({**group, "lr": rate, "base_lr": rate})
         return JointOptimizer([ivon, torch.optim.Adam(others)]) if others else ivon
-
-    def _with_adam_lr(self, group: dict[str, Any]) -> dict[str, Any]:
-        """Return a group whose ratio to ``lr`` (the multiplier of the stds) applies to ``other_lr``."""
-        rate = float(self.other_lr) * group["lr"] / self.lr
-        return {**group, "lr": rate, "base_lr": rate}

@@ -6,14 +6,15 @@ import dataclasses
 import functools
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
-from ..core.errors import SettingError, check_integer, check_number, nearest
+from ..core.errors import SettingError, check_number, nearest
 from ..core.protocols import OptimizerContext, OptimizerPart
 
 Groups = Sequence[dict[str, Any]]
@@ -29,19 +30,41 @@ def planned_lr(total_steps: int) -> float:
     return min(0.01, 0.4 / math.sqrt(max(1, total_steps)))
 
 
-def check_betas(owner: str, betas: Sequence[float]) -> tuple[float, float]:
-    """Return two smoothing constants in [0, 1) as a tuple."""
-    if isinstance(betas, str) or not isinstance(betas, Sequence) or len(betas) != 2:
-        raise SettingError(f"{owner}: `betas` must be two numbers, got {betas!r}")
-    first, second = (check_below_one(owner, "betas", beta) for beta in betas)
-    return first, second
+def check_positive(part: Any, *settings: str) -> None:
+    """Refuse settings that are neither None nor above 0."""
+    for setting in settings:
+        if getattr(part, setting) is not None:
+            check_number(part.name, setting, getattr(part, setting), 0, above=True)
 
 
-def check_below_one(owner: str, setting: str, value: float) -> float:
-    """Return a number in [0, 1)."""
-    if check_number(owner, setting, value, 0, 1) == 1:
-        raise SettingError(f"{owner}: `{setting}` must be below 1, got {value!r}")
-    return float(value)
+def check_below_one(part: Any, *settings: str) -> None:
+    """Refuse settings that are not in [0, 1)."""
+    for setting in settings:
+        value = check_number(part.name, setting, getattr(part, setting), 0)
+        if value >= 1:
+            raise SettingError(f"{part.name}: `{setting}` must be below 1, got {value!r}")
+
+
+class GradientOptimizer(Optimizer):
+    """Hand each group, its parameters that have a gradient, and their gradients with the L2 penalty to ``update``."""
+
+    def update(self, found: list[tuple[dict[str, Any], list[Tensor], list[Tensor]]]) -> None:
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        loss = None if closure is None else torch.enable_grad()(closure)()
+        found = []
+        for group in self.param_groups:
+            params = [parameter for parameter in group["params"] if parameter.grad is not None]
+            grads = [parameter.grad for parameter in params]
+            if params and group["weight_decay"] != 0:
+                grads = list(torch._foreach_add(grads, params, alpha=group["weight_decay"]))
+            if params:
+                found.append((group, params, grads))
+        if found:
+            self.update(found)
+        return loss
 
 
 @dataclass(frozen=True)
@@ -131,11 +154,8 @@ class SGD(OptimizerPart):
     paper: ClassVar[str] = "Robbins & Monro 1951; Polyak 1964"
 
     def __post_init__(self) -> None:
-        check_number(self.name, "lr", self.lr, 0, above=True)
-        check_below_one(self.name, "momentum", self.momentum)
-        check_number(self.name, "weight_decay", self.weight_decay, 0)
-        if self.nesterov and self.momentum == 0:
-            raise SettingError("sgd: `nesterov` needs a momentum above 0, got 0")
+        check_positive(self, "lr")
+        check_below_one(self, "momentum")
 
     def build(self, groups: Groups, context: OptimizerContext) -> Optimizer:
         return TorchOptimizer("SGD", settings=vars(self)).build(groups, context)
@@ -161,18 +181,15 @@ class Adam(OptimizerPart):
     _torch: ClassVar[tuple[str, dict[str, Any]]] = ("Adam", {})
 
     def __post_init__(self) -> None:
-        if self.lr is not None:
-            check_number(self.name, "lr", self.lr, 0, above=True)
-        object.__setattr__(self, "betas", check_betas(self.name, self.betas))
-        check_number(self.name, "eps", self.eps, 0)
-        check_number(self.name, "weight_decay", self.weight_decay, 0)
+        check_positive(self, "lr")
+        object.__setattr__(self, "betas", tuple(self.betas))
 
     def planned(self, total_steps: int) -> Adam:
         return self if self.lr is not None else dataclasses.replace(self, lr=planned_lr(total_steps))
 
     def build(self, groups: Groups, context: OptimizerContext) -> Optimizer:
         kind, settings = self._torch
-        planned = self.planned(check_integer(self.name, "total_steps", context.total_steps))
+        planned = self.planned(context.total_steps)
         return TorchOptimizer(kind, settings={**vars(planned), **settings}).build(groups, context)
 
 
@@ -213,5 +230,4 @@ class RAdam(Adam):
 
     name: ClassVar[str] = "radam"
     paper: ClassVar[str] = "Liu et al. 2020"
-    step_bound: ClassVar[float | None] = 1.0
     _torch: ClassVar[tuple[str, dict[str, Any]]] = ("RAdam", {})

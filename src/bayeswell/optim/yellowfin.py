@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
-from ..core.errors import DivergenceError, check_integer, check_number
+from ..core.errors import DivergenceError
 from ..core.protocols import OptimizerContext, OptimizerPart
-from .torch_optimizers import check_below_one
+from .torch_optimizers import GradientOptimizer, check_below_one, check_positive
 
 _EPS = 1e-6
 _PROTECT = 100.0
@@ -86,7 +86,7 @@ def momentum_root(p: float) -> float:
     return minus_y**3 / p if p > 1 else 1 - minus_y
 
 
-class YellowFinOptimizer(Optimizer):
+class YellowFinOptimizer(GradientOptimizer):
     """YellowFin (Zhang & Mitliagkas 2017) as a torch optimizer.
 
     Over all parameters of all groups together, with < > the moving average with ``beta``, debiased::
@@ -98,7 +98,7 @@ class YellowFinOptimizer(Optimizer):
         rate = (1 - sqrt(momentum))^2 / h_min, rising linearly over the first 10 windows
         buffer <- momentum buffer + g;  w <- w - rate buffer
 
-    Adaptive clipping: from the third step |g|^2 <= 100 h_max before anything else, from the second the step takes
+    Clipping: from the third step |g|^2 <= 100 h_max before anything else, from the second the step takes
     |g|^2 <= h_max (statistics do not); rate |g| <= 100. h_max is that of the previous step.
 
     The first step has the group's own ``lr`` and ``momentum``. Afterwards a group moves with the tuned rate times
@@ -110,18 +110,8 @@ class YellowFinOptimizer(Optimizer):
     The rate goes as 1/|g|^2, so it depends on the scale of the loss. The thesis' (C.0.9) to (C.0.11) are misprints.
     """
 
-    def __init__(
-        self,
-        params: Any,
-        lr: float = 1e-4,
-        momentum: float = 0.0,
-        beta: float = 0.999,
-        window: int = 20,
-        adaptive_clipping: bool = True,
-        weight_decay: float = 0.0,
-    ) -> None:
-        defaults = {"lr": lr, "common_lr": lr, "momentum": momentum, "weight_decay": weight_decay}
-        super().__init__(params, {**defaults, "beta": beta, "window": window, "adaptive_clipping": adaptive_clipping})
+    def __init__(self, groups: Sequence[dict[str, Any]], part: YellowFin) -> None:
+        super().__init__([dict(group) for group in groups], {**vars(part), "common_lr": part.lr})
         self.param_groups[0].setdefault("tuner", asdict(Statistics()))
 
     @property
@@ -129,47 +119,31 @@ class YellowFinOptimizer(Optimizer):
         saved = self.param_groups[0]["tuner"]
         return Statistics(**{**saved, "window": tuple(saved["window"])})
 
-    @property
-    def tuned(self) -> tuple[float, float] | None:
-        """The learning rate and momentum of the last step (before a group's factor); None before the second."""
-        common, statistics = self.param_groups[0], self.statistics
-        return statistics.tuned(common["beta"], common["window"]) if statistics.steps > 1 else None
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        loss = None if closure is None else torch.enable_grad()(closure)()
-        found = [(group, [p for p in group["params"] if p.grad is not None]) for group in self.param_groups]
-        found = [(group, params) for group, params in found if params]
-        if found:
-            self._update(found)
-        return loss
-
-    def _update(self, found: list[tuple[dict[str, Any], list[Tensor]]]) -> None:
+    def update(self, found: list[tuple[dict[str, Any], list[Tensor], list[Tensor]]]) -> None:
         common, before = self.param_groups[0], self.statistics
-        beta, width, clips = common["beta"], common["window"], common["adaptive_clipping"]
-        grads = [_gradients(group, params) for group, params in found]
-        flat = [grad for part in grads for grad in part]
+        beta, width = common["beta"], common["window"]
+        flat = [grad for _, _, grads in found for grad in grads]
         norm = float(get_total_norm(flat))
         if not math.isfinite(norm):
-            raise DivergenceError(
-                f"yellowfin: step {before.steps}: the norm of the gradient is {norm}; no step was taken"
-            )
+            raise DivergenceError(f"yellowfin: the norm of the gradient is {norm} in step {before.steps}")
         highest = before.curvatures(beta)[1] if before.steps else math.inf
-        shrink = _shrink(norm, _PROTECT * highest) if clips and before.steps > 1 else 1.0
+        shrink = _shrink(norm, _PROTECT * highest) if before.steps > 1 else 1.0
         norm *= shrink
-        averages = [self._state(parameter)["grad_avg"] for _, params in found for parameter in params]
+        averages = [self._state(parameter)["grad_avg"] for _, params, _ in found for parameter in params]
         torch._foreach_mul_(averages, beta)
         torch._foreach_add_(averages, flat, alpha=(1 - beta) * shrink)
         now = before.update(norm, float(get_total_norm(averages)), beta, width)
         common["tuner"] = asdict(now)
         tuned = now.tuned(beta, width) if before.steps else None
-        if clips and norm * norm >= highest:
+        if norm * norm >= highest:
             shrink *= _shrink(norm, highest)
-        for (group, params), part in zip(found, grads, strict=True):
-            lr, momentum = _settings(group, tuned)
-            if clips and lr * norm >= _LARGEST_MOVE:
+        for group, params, grads in found:
+            lr, momentum = group["lr"], group["momentum"]
+            if tuned is not None:
+                lr, momentum = tuned[0] * lr / group["common_lr"], tuned[1]
+            if lr * norm >= _LARGEST_MOVE:
                 lr = _LARGEST_MOVE / math.sqrt(norm * norm + _EPS)
-            self._move(params, part, lr, momentum, shrink)
+            self._move(params, grads, lr, momentum, shrink)
 
     def _move(self, params: list[Tensor], grads: list[Tensor], lr: float, momentum: float, shrink: float) -> None:
         if momentum == 0:  # as in torch's SGD, the gradient leaves no trace in the buffer
@@ -185,17 +159,6 @@ class YellowFinOptimizer(Optimizer):
         if not state:
             state.update(grad_avg=torch.zeros_like(parameter), momentum_buffer=torch.zeros_like(parameter))
         return state
-
-
-def _gradients(group: dict[str, Any], params: list[Tensor]) -> list[Tensor]:
-    grads = [parameter.grad for parameter in params if parameter.grad is not None]
-    return grads if group["weight_decay"] == 0 else list(torch._foreach_add(grads, params, alpha=group["weight_decay"]))
-
-
-def _settings(group: dict[str, Any], tuned: tuple[float, float] | None) -> tuple[float, float]:
-    if tuned is None:
-        return group["lr"], group["momentum"]
-    return tuned[0] * group["lr"] / group["common_lr"], tuned[1]
 
 
 def _shrink(norm: float, largest_square: float) -> float:
@@ -214,7 +177,6 @@ class YellowFin(OptimizerPart):
     momentum: float = 0.0
     beta: float = 0.999
     window: int = 20
-    adaptive_clipping: bool = True
     weight_decay: float = 0.0
 
     name: ClassVar[str] = "yellowfin"
@@ -223,11 +185,8 @@ class YellowFin(OptimizerPart):
     """A learning-rate range test has no use."""
 
     def __post_init__(self) -> None:
-        check_number(self.name, "lr", self.lr, 0, above=True)
-        check_below_one(self.name, "momentum", self.momentum)
-        check_below_one(self.name, "beta", self.beta)
-        check_integer(self.name, "window", self.window)
-        check_number(self.name, "weight_decay", self.weight_decay, 0)
+        check_positive(self, "lr", "window")
+        check_below_one(self, "momentum", "beta")
 
     def build(self, groups: Sequence[dict[str, Any]], context: OptimizerContext) -> Optimizer:
-        return YellowFinOptimizer([dict(group) for group in groups], **vars(self))
+        return YellowFinOptimizer(groups, self)

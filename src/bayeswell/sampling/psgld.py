@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..core.errors import check_integer, check_number
 from ..core.protocols import OptimizerContext, Progress
-from ..optim.torch_optimizers import check_below_one
+from ..optim.torch_optimizers import check_below_one, check_positive
 from .adaptation import AutoTunedSampler, one_chain
 from .sampler import Sampler, SamplerPart, check_lr, gradients, langevin_std
 
@@ -67,10 +66,8 @@ class PSGLD(SamplerPart):
 
     def __post_init__(self) -> None:
         check_lr(self)
-        check_number(self.name, "damping", self.damping, 0, above=True)
-        check_below_one(self.name, "decay", self.decay)
-        if self.adapt_steps is not None:
-            check_integer(self.name, "adapt_steps", self.adapt_steps)
+        check_positive(self, "damping", "adapt_steps")
+        check_below_one(self, "decay")
 
     def build(self, groups: Sequence[dict[str, Any]], context: OptimizerContext) -> Sampler:
         if self.lr is None:

@@ -89,7 +89,7 @@ class SGHMC(SamplerPart):
 
     def __post_init__(self) -> None:
         check_lr(self)
-        check_below_one(self.name, "momentum", self.momentum)
+        check_below_one(self, "momentum")
         check_choice(self.name, "integrator", self.integrator, ("euler", "baoab"))
 
     def build(self, groups: Sequence[dict[str, Any]], context: OptimizerContext) -> Sampler:

@@ -63,7 +63,8 @@ class SGLD(SamplerPart):
 
     def __post_init__(self) -> None:
         check_lr(self)
-        if check_below_one(self.name, "momentum", self.momentum) and self.lr is None:
+        check_below_one(self, "momentum")
+        if self.momentum and self.lr is None:
             raise SettingError("sgld: `momentum` needs a number for `lr`, got None; 'sghmc' fits both")
 
     def build(self, groups: Sequence[dict[str, Any]], context: OptimizerContext) -> Sampler:
