@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from bayeswell.core.errors import DataError
 from bayeswell.metrics import (
     accuracy,
-    agreement,
     brier,
     entropy,
     expected_entropy,
@@ -23,8 +22,6 @@ from bayeswell.metrics import (
     mutual_information,
     nll,
     predictive_entropy,
-    tfp_brier,
-    total_variation,
 )
 from sklearn import metrics as sk
 
@@ -38,7 +35,6 @@ def test_scores_match_scikit_learn() -> None:
     assert nll(P, Y).value == pytest.approx(sk.log_loss(Y, P.numpy()))
     one_hot = torch.nn.functional.one_hot(Y, 4)
     assert brier(P, Y).value == pytest.approx(float((P - one_hot).square().sum(-1).mean()))
-    assert tfp_brier(P, Y).value == pytest.approx(float((P.square().sum(-1) - 2 * P[range(300), Y]).mean()))
 
 
 def test_arrays_lists_and_tensors_are_alike() -> None:
@@ -88,15 +84,6 @@ def test_entropy_of_extremes() -> None:
     assert float(entropy(torch.full((8,), 1 / 8))) == pytest.approx(math.log(8))
     assert least_confidence(torch.full((2, 8), 1 / 8)).value == pytest.approx(7 / 8)
     assert mutual_information(P.expand(3, -1, -1)).value == 0
-
-
-def test_agreement_and_total_variation() -> None:
-    other = random_probabilities(300, 4, seed=8)
-    assert agreement(P, P).value == 1
-    assert agreement(P, other).value == pytest.approx(float((P.argmax(-1) == other.argmax(-1)).double().mean()))
-    assert total_variation(P, P).value == 0
-    assert total_variation(P, other).value == pytest.approx(float((P - other).abs().sum(-1).mean()) / 2)
-    assert total_variation(torch.eye(2), torch.eye(2).flip(0)).value == 1
 
 
 @pytest.mark.parametrize(

@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-from .calibration import CalibrationBins, calibration_bins, ece
-from .chains import ChainReport, chain_report, ess, r_hat
-from .classification import accuracy, agreement, brier, expected_nll, nll, tfp_brier, total_variation
-from .detection import aupr, auroc
-from .estimates import Estimate, estimate_mean, flat_record, from_influence
-from .regression import (
-    calibration_error,
-    gaussian_crps,
-    gaussian_nll,
-    gaussian_pit,
-    interval_coverage,
-    interval_width,
-    mae,
-    r2,
-    rmse,
-    sample_crps,
+from .calibration import calibration_bins, ece, fit_temperature, scale_by_temperature
+from .chains import chain_report, ess, r_hat
+from .classification import (
+    accuracy,
+    brier,
+    entropy,
+    expected_entropy,
+    expected_nll,
+    least_confidence,
+    mutual_information,
+    nll,
+    predictive_entropy,
 )
-from .scores import SCORES, Score, classification_scores, find_score, measure, measure_examples
-from .selective import RiskCoverage, aurc, risk_coverage
-from .statistics import PairedDifference, best_methods, mean_over_seeds, paired_difference, records_over_seeds
-from .temperature import fit_temperature, scale_by_temperature
-from .uncertainty import entropy, expected_entropy, least_confidence, mutual_information, predictive_entropy
+from .estimates import Estimate, estimate_mean, flat_record
+from .ranking import aupr, aurc, auroc, risk_coverage
+from .regression import calibration_error, interval_coverage, interval_width, mae, r2, rmse, sample_crps
+from .scores import SCORES, Score, find_score, measure, measure_examples
+from .statistics import PairedDifference, best_methods, mean_over_seeds, paired_difference
 
 __all__ = [
     "SCORES",
-    "CalibrationBins",
-    "ChainReport",
     "Estimate",
     "PairedDifference",
-    "RiskCoverage",
     "Score",
     "accuracy",
-    "agreement",
     "aupr",
     "aurc",
     "auroc",
@@ -43,7 +35,6 @@ __all__ = [
     "calibration_bins",
     "calibration_error",
     "chain_report",
-    "classification_scores",
     "ece",
     "entropy",
     "ess",
@@ -53,10 +44,6 @@ __all__ = [
     "find_score",
     "fit_temperature",
     "flat_record",
-    "from_influence",
-    "gaussian_crps",
-    "gaussian_nll",
-    "gaussian_pit",
     "interval_coverage",
     "interval_width",
     "least_confidence",
@@ -70,11 +57,8 @@ __all__ = [
     "predictive_entropy",
     "r2",
     "r_hat",
-    "records_over_seeds",
     "risk_coverage",
     "rmse",
     "sample_crps",
     "scale_by_temperature",
-    "tfp_brier",
-    "total_variation",
 ]

@@ -25,53 +25,41 @@ FALSE_ALARMS = 0.01
 
 @dataclass(frozen=True)
 class ChainReport:
-    """The worst R-hat, the worst and the median bulk ESS over all quantities; NaN if no chain moved.
+    """The worst R-hat and the median bulk ESS over all quantities that move, with their limits; NaN if none moves.
 
-    ``constant`` counts quantities whose draws are all equal; they are left out.
+    ``ess_limit`` is 100 effective draws a chain (Vehtari et al.), or a quarter of the draws where that is less.
+    ``r_hat_limit`` is the largest R-hat that chance explains, at least 1.01.
     """
 
     r_hat: float
-    ess: float
+    r_hat_limit: float
     median_ess: float
-    chains: int
-    draws: int
-    quantities: int
-    constant: int
-
-    @property
-    def ess_limit(self) -> float:
-        """100 effective draws a chain (Vehtari et al.), or a quarter of the draws where that is less."""
-        return self.chains * min(100.0, self.draws / 4)
-
-    @property
-    def r_hat_limit(self) -> float:
-        """The largest R-hat that chance explains, at least 1.01.
-
-        Of m half chains of n draws that agree, n_e of them effective, R-hat^2 is (n-1)/n + F / n_e with F of m - 1 and
-        m (n_e - 1) degrees of freedom. The worst of Q quantities, each tested for location and spread, exceeds the
-        quantile 1 - 0.01 / 2Q in less than one case of a hundred (Bonferroni).
-        """
-        halves, count = 2 * self.chains, self.draws // 2
-        share = self.median_ess / (self.chains * self.draws)
-        effective = max(2.0, count * (min(1.0, share) if self.median_ess >= self.ess_limit else 1.0))
-        tests = 2 * max(1, self.quantities - self.constant)
-        ratio = _f_quantile(FALSE_ALARMS / tests, halves - 1, halves * (effective - 1))
-        return max(R_HAT_LIMIT, math.sqrt((count - 1) / count + ratio / effective))
-
-    @property
-    def converged(self) -> bool:
-        return self.r_hat <= self.r_hat_limit and self.median_ess >= self.ess_limit
+    ess_limit: float
 
 
 def chain_report(draws: Array) -> ChainReport:
     """Return R-hat and bulk ESS of draws (chains, draws, ...), summarized over the quantities."""
     hats, sizes = r_hat(draws).reshape(-1), ess(draws).reshape(-1)
     moving = ~hats.isnan()
-    hat = low = median = math.nan
+    hat = median = math.nan
     if bool(moving.any()):
-        hat, low, median = float(hats[moving].max()), float(sizes[moving].min()), float(sizes[moving].median())
+        hat, median = float(hats[moving].max()), float(sizes[moving].median())
     chains, count = as_tensor("draws", draws).shape[:2]
-    return ChainReport(hat, low, median, chains, count, len(hats), int((~moving).sum()))
+    ess_limit = chains * min(100.0, count / 4)
+    share = min(1.0, median / (chains * count)) if median >= ess_limit else 1.0
+    return ChainReport(hat, _r_hat_limit(chains, count, share, int(moving.sum())), median, ess_limit)
+
+
+def _r_hat_limit(chains: int, draws: int, share: float, quantities: int) -> float:
+    """Of m half chains of n draws that agree, n_e of them effective, R-hat^2 is (n-1)/n + F / n_e.
+
+    F has m - 1 and m (n_e - 1) degrees of freedom. The worst of Q quantities, each tested for location and spread,
+    exceeds the quantile 1 - 0.01 / 2Q in less than one case of a hundred (Bonferroni).
+    """
+    halves, count = 2 * chains, draws // 2
+    effective = max(2.0, count * share)
+    ratio = _f_quantile(FALSE_ALARMS / (2 * max(1, quantities)), halves - 1, halves * (effective - 1))
+    return max(R_HAT_LIMIT, math.sqrt((count - 1) / count + ratio / effective))
 
 
 def r_hat(draws: Array) -> Tensor:
@@ -84,14 +72,14 @@ def r_hat(draws: Array) -> Tensor:
     return _by_quantity(draws, _rank_r_hat)
 
 
-def ess(draws: Array, *, rank_normalized: bool = True) -> Tensor:
+def ess(draws: Array) -> Tensor:
     """(chains, draws, ...) -> (...): the number S / tau of independent draws that estimate a mean as well.
 
     tau = 1 + 2 sum_t rho_t with Geyer's initial monotone sequence, rho_t the autocorrelation of split chains in which
-    disagreement of the chains counts as correlation (Vehtari et al. 2021, equation 10). Rank-normalized it is the bulk
-    ESS. At most S log10(S); NaN if all draws are equal.
+    disagreement of the chains counts as correlation (Vehtari et al. 2021, equation 10). This is the bulk ESS, of the
+    normal scores of the draws. At most S log10(S); NaN if all draws are equal.
     """
-    return _by_quantity(draws, lambda split: _ess(_normal_scores(split) if rank_normalized else split))
+    return _by_quantity(draws, lambda split: _ess(_normal_scores(split)))
 
 
 def _by_quantity(draws: Array, function: Callable[[Tensor], Tensor]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Scores of class probabilities (S, ..., K), averaged over draws, against labels (S, ...).
+"""Scores and uncertainties of class probabilities (S, ..., K), averaged over draws, and labels (S, ...).
 
 With further axes (positions of an image, several labels) each position counts as an example.
 """
@@ -10,14 +10,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.errors import DataError
-from .estimates import Array, Estimate, MeanScore, as_tensor, estimate_mean
+from .estimates import Array, MeanScore, as_tensor
 
 NLL_FLOOR = 1e-12
 """Lowest probability in an NLL, so that one impossible example cannot make the mean infinite."""
 DRAW_FLOOR = torch.finfo(torch.float32).tiny
 """The same for single draws; so far below ``NLL_FLOOR`` that Jensen's inequality holds with both floors."""
-
-_TOLERANCE = 1e-3
 
 
 def as_probabilities(values: Array) -> Tensor:
@@ -27,11 +25,9 @@ def as_probabilities(values: Array) -> Tensor:
         raise DataError(f"probabilities: shape {tuple(found.shape)}; they must be (S, ..., K)")
     found = found if found.dtype == torch.float64 else found.float()
     sums = found.sum(-1)
-    if not bool((found >= 0).all() & ((sums - 1).abs() <= _TOLERANCE).all()):
-        raise DataError(
-            "probabilities must be at least 0 and sum to 1 over the last axis (logits need a softmax first), got a "
-            f"minimum of {float(found.min()):g} and sums of {float(sums.min()):g} to {float(sums.max()):g}"
-        )
+    if not bool((found >= 0).all() & ((sums - 1).abs() <= 1e-3).all()):
+        got = f"a minimum of {float(found.min()):g} and sums of {float(sums.min()):g} to {float(sums.max()):g}"
+        raise DataError(f"probabilities must be at least 0 and sum to 1 (logits need a softmax first), got {got}")
     return found
 
 
@@ -39,9 +35,7 @@ def as_labels(labels: Array, shape: torch.Size) -> Tensor:
     """Return labels (S, ...) for probabilities of this shape (S, ..., K) as int64."""
     found = as_tensor("labels", labels)
     if found.is_floating_point() or found.shape != shape[:-1]:
-        raise DataError(
-            f"labels: {found.dtype} {tuple(found.shape)}; they must be integers of shape {tuple(shape[:-1])}"
-        )
+        raise DataError(f"labels: {found.dtype} {tuple(found.shape)}; allowed: integers of shape {tuple(shape[:-1])}")
     found = found.long()
     if int(found.min()) < 0 or int(found.max()) >= shape[-1]:
         raise DataError(f"labels: {int(found.min())} to {int(found.max())}; they must lie in 0 to {shape[-1] - 1}")
@@ -90,36 +84,46 @@ def expected_nll(samples: Array, labels: Array) -> Tensor:
 def brier(probabilities: Array, labels: Array) -> Tensor:
     """sum_k (p_k - 1[k = y])^2, from 0 to 2 (Brier 1950).
 
-    TensorFlow Probability leaves out the constant (``tfp_brier``); scikit-learn halves it for two classes.
+    TensorFlow Probability and the k-tied paper print it less 1; scikit-learn halves it for two classes.
     """
     values, truth = labeled(probabilities, labels)
     return (values.double() - F.one_hot(truth, values.shape[-1])).square().sum(-1)
 
 
-def tfp_brier(probabilities: Array, labels: Array) -> Estimate:
-    """sum_k p_k^2 - 2 p_y, from -1 to 1: ``brier`` - 1, as TensorFlow Probability and the k-tied paper print it."""
-    found = brier(probabilities, labels)
-    return Estimate(found.value - 1, found.se)
-
-
-def agreement(probabilities: Array, reference: Array) -> Estimate:
-    """Share of inputs whose most probable class is that of the reference (Izmailov et al. 2021)."""
-    found, truth = _pair(probabilities, reference)
-    return estimate_mean((found.argmax(-1) == truth.argmax(-1)).double())
-
-
-def total_variation(probabilities: Array, reference: Array) -> Estimate:
-    """Mean over inputs of sum_k |p_k - r_k| / 2, from 0 to 1 (Izmailov et al. 2021)."""
-    found, truth = _pair(probabilities, reference)
-    return estimate_mean(0.5 * (found - truth).abs().sum(-1))
-
-
-def _pair(probabilities: Array, reference: Array) -> tuple[Tensor, Tensor]:
-    found, truth = as_probabilities(probabilities).double(), as_probabilities(reference).double()
-    if found.shape != truth.shape:
-        raise DataError(f"probabilities: shape {tuple(found.shape)}, but the reference has shape {tuple(truth.shape)}")
-    return found, truth
-
-
 def _of_label(values: Tensor, truth: Tensor) -> Tensor:
     return values.gather(-1, truth[..., None]).squeeze(-1)
+
+
+def entropy(probabilities: Tensor) -> Tensor:
+    """(..., K) -> (...): -sum_k p_k log p_k, with 0 log 0 = 0."""
+    result: Tensor = torch.special.entr(probabilities).sum(-1)
+    return result
+
+
+@MeanScore
+def predictive_entropy(probabilities: Array) -> Tensor:
+    """H[p] of averaged probabilities (S, ..., K)."""
+    return entropy(as_probabilities(probabilities).double())
+
+
+@MeanScore
+def least_confidence(probabilities: Array) -> Tensor:
+    """1 - max_k p_k."""
+    return 1 - as_probabilities(probabilities).double().amax(-1)
+
+
+@MeanScore
+def expected_entropy(samples: Array) -> Tensor:
+    """mean_d H[p_d], from each draw's probabilities (D, S, ..., K)."""
+    return entropy(as_draws(samples)).mean(0)
+
+
+@MeanScore
+def mutual_information(samples: Array) -> Tensor:
+    """H[mean_d p_d] - mean_d H[p_d], from (D, S, ..., K): between 0 (all draws agree) and log D.
+
+    The predictive (total) uncertainty is the expected entropy (aleatoric) plus this (epistemic): Depeweg et al. 2018.
+    """
+    values = as_draws(samples)
+    information = entropy(values.mean(0)) - entropy(values).mean(0)
+    return torch.where(information > 1e-12, information, 0.0)  # less is rounding of draws that agree

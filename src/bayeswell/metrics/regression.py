@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..core.errors import DataError, check_number
+from ..core.errors import DataError
 from .estimates import Array, Estimate, MeanScore, as_numbers, estimate_mean, from_influence, matched
 
 CALIBRATION_LEVELS = tuple(number / 20 for number in range(1, 20))
@@ -45,28 +45,6 @@ def r2(predictions: Array, targets: Array) -> Estimate:
 
 
 @MeanScore
-def gaussian_nll(mean: Array, variance: Array, targets: Array) -> Tensor:
-    """-log N(y; mean, variance) in nats per example, summed over the outputs."""
-    center, spread, truth = _gaussian(mean, variance, targets)
-    losses = 0.5 * ((truth - center).square() / spread + spread.log() + math.log(2 * math.pi))
-    return losses.reshape(len(losses), -1).sum(1)
-
-
-@MeanScore
-def gaussian_crps(mean: Array, variance: Array, targets: Array) -> Tensor:
-    """Continuous ranked probability score of a Gaussian, in the units of y.
-
-    int (F(x) - 1[x >= y])^2 dx = std (z (2 Phi(z) - 1) + 2 phi(z) - 1/sqrt(pi)), z = (y - mean) / std (Gneiting &
-    Raftery 2007).
-    """
-    center, spread, truth = _gaussian(mean, variance, targets)
-    std = spread.sqrt()
-    z = (truth - center) / std
-    density = (-0.5 * z.square()).exp() / math.sqrt(2 * math.pi)
-    return std * (z * torch.erf(z / math.sqrt(2)) + 2 * density - 1 / math.sqrt(math.pi))
-
-
-@MeanScore
 def sample_crps(samples: Array, targets: Array) -> Tensor:
     """CRPS from M >= 2 targets (M, S, ...) drawn from any prediction, in the units of y.
 
@@ -82,22 +60,12 @@ def sample_crps(samples: Array, targets: Array) -> Tensor:
     return (ordered - truth).abs().mean(0) - pairs
 
 
-def gaussian_pit(mean: Array, variance: Array, targets: Array) -> Tensor:
-    """P(Y <= y) under the Gaussian: uniform on [0, 1] if predictions are calibrated (Dawid 1984)."""
-    center, spread, truth = _gaussian(mean, variance, targets)
-    result: Tensor = torch.special.ndtr((truth - center) / spread.sqrt())
-    return result
-
-
 def interval_coverage(pit: Array, below: Array | None = None, *, level: float) -> Estimate:
     """Share of targets inside the central interval, which leaves (1 - level) / 2 on each side.
 
-    Args:
-        pit: P(Y <= y) of each target.
-        below: for counts P(Y < y); the interval includes both its ends and has at least ``level``.
-        level: what calibrated predictions have.
+    ``pit`` is P(Y <= y) of each target, ``below`` P(Y < y) of counts: then the interval includes both its ends and has
+    at least ``level``.
     """
-    check_number("interval_coverage", "level", level, 0, 1, above=True)
     side = (1 - level) / 2
     return estimate_mean(((_as_pit(pit) >= side) & (_as_pit(pit if below is None else below) < 1 - side)).double())
 
@@ -123,14 +91,6 @@ def calibration_error(pit: Array) -> Estimate:
         total += float(gap.abs())
         influence += gap.sign() * excess
     return from_influence(total / len(CALIBRATION_LEVELS), influence / len(CALIBRATION_LEVELS))
-
-
-def _gaussian(mean: Array, variance: Array, targets: Array) -> tuple[Tensor, Tensor, Tensor]:
-    center, truth = matched("mean", mean, "targets", targets)
-    spread, _ = matched("variance", variance, "targets", targets)
-    if float(spread.min()) <= 0:
-        raise DataError(f"variance must be above 0, got a minimum of {float(spread.min()):g}")
-    return center, spread, truth
 
 
 def _as_pit(pit: Array) -> Tensor:

@@ -21,26 +21,18 @@ from torch import Tensor
 
 from ..core.errors import SettingError, nearest
 from .calibration import ece
-from .classification import accuracy, brier, nll, tfp_brier
-from .detection import aupr, auroc
+from .classification import accuracy, brier, least_confidence, predictive_entropy
 from .estimates import Array, Estimate, MeanScore, as_numbers
+from .ranking import aupr, aurc, auroc
 from .regression import calibration_error, interval_coverage, interval_width, mae, r2, rmse
-from .selective import aurc
-from .uncertainty import least_confidence, predictive_entropy
 
 
 @dataclass(frozen=True)
 class Score:
-    """One score.
+    """One score: ``key`` in records and files, ``heading`` in tables and plots.
 
-    Args:
-        key: name in records and files.
-        heading: name in tables and plots.
-        direction: "lower" or "higher" is better; "" if neither.
-        unit: such as "nats"; "y" is the unit of the targets.
-        bounds: smallest and largest possible value.
-        needs: names of the arrays that ``function`` takes, in order.
-        function: None for scores that are measured elsewhere.
+    ``direction`` says which is better, "lower" or "higher" ("": neither). The unit "y" is that of the targets.
+    ``needs`` names the arrays that ``function`` takes, in order; it is None for scores that are measured elsewhere.
     """
 
     key: str
@@ -50,11 +42,6 @@ class Score:
     bounds: tuple[float, float] = (-math.inf, math.inf)
     needs: tuple[str, ...] = ()
     function: Callable[..., Estimate] | None = None
-
-    @property
-    def per_example(self) -> bool:
-        """True for a mean over examples."""
-        return isinstance(self.function, MeanScore)
 
     @property
     def sign(self) -> int:
@@ -101,10 +88,8 @@ _TABLE = (
     Score("expected_nll", "Expected NLL", "lower", "nats", needs=("expected_losses",), function=_mean_of),
     Score("crps", "CRPS", "lower", "y", needs=("crps",), function=_mean_of),
     Score("ece", "ECE", "lower", "", _SHARE, _CLASSES, ece),
-    Score("ece_20", "ECE, 20 bins", "lower", "", _SHARE, _CLASSES, partial(ece, bins=20)),
     Score("ece_quantile", "ECE, adaptive", "lower", "", _SHARE, _CLASSES, partial(ece, binning="quantile")),
     Score("brier", "Brier", "lower", "", (0.0, 2.0), _CLASSES, brier),
-    Score("tfp_brier", "Brier - 1", "lower", "", (-1.0, 1.0), _CLASSES, tfp_brier),
     Score("aurc", "AURC", "lower", "", _SHARE, _CLASSES, _aurc),
     Score("calibration_error", "Calibration error", "lower", "", _SHARE, ("continuous_pit",), calibration_error),
     Score("coverage_50", "Coverage 50 %", "", "", _SHARE, _PIT, partial(interval_coverage, level=0.5)),
@@ -155,9 +140,3 @@ def measure_examples(arrays: Mapping[str, Array]) -> dict[str, Tensor]:
         for score in SCORES.values()
         if isinstance(score.function, MeanScore) and all(name in arrays for name in score.needs)
     }
-
-
-def classification_scores(probabilities: Array, labels: Array, **arrays: Array) -> dict[str, Estimate]:
-    """Return ``measure`` of averaged probabilities and labels, with the NLL that follows from them."""
-    losses = nll.by_example(probabilities, labels)
-    return measure({"probabilities": probabilities, "labels": labels, "losses": losses, **arrays})

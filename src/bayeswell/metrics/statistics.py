@@ -11,13 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from ..core.errors import DataError, check_choice, check_number
+from ..core.errors import DataError, check_choice
 from .estimates import Estimate
 
 SIGNIFICANCE = 0.05
 """Default level of the tests."""
-
-_NORMAL_FROM = 2000
 
 
 def mean_over_seeds(values: Sequence[float]) -> Estimate:
@@ -28,15 +26,6 @@ def mean_over_seeds(values: Sequence[float]) -> Estimate:
     # Exact sums: runs that agree have an error of 0, not of 1e-17.
     se = None if len(numbers) < 2 else statistics.stdev(numbers) / math.sqrt(len(numbers))
     return Estimate(statistics.mean(numbers), se)
-
-
-def records_over_seeds(records: Sequence[Mapping[str, float]]) -> dict[str, Estimate]:
-    """Return ``mean_over_seeds`` of each number that all records have; their own standard errors are left out."""
-    if not records:
-        raise DataError("records_over_seeds needs at least one record")
-    shared = [name for name in records[0] if all(name in record for record in records)]
-    errors = {f"{name}_se" for name in shared}
-    return {name: mean_over_seeds([record[name] for record in records]) for name in shared if name not in errors}
 
 
 @dataclass(frozen=True)
@@ -58,7 +47,6 @@ class PairedDifference:
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Confidence interval of the mean difference; infinite for one pair."""
-        check_number("PairedDifference", "level", level, 0, 1, above=True)
         half = math.inf if self.se is None else self.se * student_quantile(1 - level, self.df)
         return self.value - half, self.value + half
 
@@ -77,11 +65,7 @@ def best_methods(
     """Return the methods that are not significantly worse than the one with the best mean, best first.
 
     Each is compared with the best by a paired t-test at ``significance`` / (methods - 1) (Bonferroni). With one seed no
-    difference is significant.
-
-    Args:
-        values: one number a seed for each method, the same seeds in the same order.
-        direction: "lower" or "higher", which way the score is better.
+    difference is significant. ``direction``, "lower" or "higher", is which way the score is better.
     """
     check_choice("best_methods", "direction", direction, ("lower", "higher"))
     sign = 1 if direction == "lower" else -1
@@ -92,7 +76,7 @@ def best_methods(
 
 def student_tail(t: float, df: int) -> float:
     """P(|T| > t) of Student's t with integer ``df``, by its finite series (Abramowitz & Stegun 26.7.3, 26.7.4)."""
-    if df > _NORMAL_FROM:
+    if df > 2000:
         return 2 * NormalDist().cdf(-t)
     angle = math.atan2(t, math.sqrt(df))
     cosine = math.cos(angle)

@@ -97,7 +97,7 @@ def test_tables_have_means_over_seeds_and_marks_of_significance():
 
 
 def test_a_table_has_one_ece_and_one_auroc_for_each_ood_set():
-    scores = {key: Estimate(0.5, 0.1) for key in ("nll", "ece", "ece_20", "ece_quantile")}
+    scores = {key: Estimate(0.5, 0.1) for key in ("nll", "ece", "ece_quantile")}
     keys = ("ood_auroc_entropy", "ood_auroc_max_probability", "ood_aupr_entropy")
     outside = {name: {key: Estimate(0.9, 0.01) for key in keys} for name in ("noise", "svhn", "letters")}
     record = made_record("digits", "map", 0, 0.5, scores=scores, ood=outside)
