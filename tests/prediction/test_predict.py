@@ -137,7 +137,7 @@ def test_interval_contains_its_level_of_drawn_targets() -> None:
     lower, upper = prediction.interval(0.8)
     share = ((drawn >= lower) & (drawn <= upper)).double().mean(0)
     assert float((share - 0.8).abs().max()) < 5 * math.sqrt(0.16 / 30_000)
-    assert prediction.interval(0.8).contains(prediction.mean).all()
+    assert ((lower <= prediction.mean) & (prediction.mean <= upper)).all()
 
 
 def test_drawn_targets_have_the_moments_of_the_mixture() -> None:
@@ -192,13 +192,6 @@ def test_frames_have_a_row_for_each_example() -> None:
     real = predict(wide_model(), X, "gaussian", 5, seed=0)
     assert len(real.frame()) == 6
     np.testing.assert_allclose(real.frame()["lower_2"], real.interval(0.9).lower[:, 1], rtol=1e-6)
-
-
-def test_sample_targets_of_classes_have_the_averaged_probabilities() -> None:
-    found = predict(wide_model(), X, "categorical", 5, seed=0)
-    drawn = found.sample_targets(20_000, seed=1)
-    share = torch.nn.functional.one_hot(drawn, 3).double().mean(0)
-    assert float((share - found.probabilities).abs().max()) < 5 * 0.5 / math.sqrt(20_000)
 
 
 def test_missing_capabilities_are_named() -> None:

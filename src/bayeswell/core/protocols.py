@@ -255,10 +255,6 @@ class PosteriorPart(Protocol):
         ...
 
 
-class Prediction(Protocol):
-    """``ClassPrediction`` or ``RealPrediction`` of the prediction room."""
-
-
 class Likelihood(nn.Module):
     """p(y | outputs). ``nll`` is enough to train; the rest is asked for by the parts that use it.
 

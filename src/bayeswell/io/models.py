@@ -17,7 +17,7 @@ from ..core.protocols import Likelihood, Posterior
 from ..core.registry import Registry, describe
 from ..likelihoods import LIKELIHOODS
 from ..methods import Method, method_from_settings, method_settings, with_tuples
-from ..nn import BayesianModule, DrawnDropout, bayesian, drawn_dropout
+from ..nn import ADDED_DROPOUT, BayesianModule, DrawnDropout, bayesian, drawn_dropout, drop_input
 from ..posteriors import POSTERIORS
 from ..priors import PRIORS, PosteriorPrior, describe_prior
 from ..tables import Preparation
@@ -165,7 +165,12 @@ def _original(model: BayesianModule) -> nn.Module:
         if type(parent).__name__ == "SlicedMaxPool2d":
             parent.__class__ = nn.MaxPool2d
         for name, child in list(parent.named_children()):
-            if isinstance(child, DrawnDropout):
+            if name == ADDED_DROPOUT:
+                delattr(parent, name)
+                hooks = parent._forward_pre_hooks
+                for key in [key for key, hook in hooks.items() if hook is drop_input]:
+                    del hooks[key]
+            elif isinstance(child, DrawnDropout):
                 setattr(parent, name, nn.Dropout2d(child.p) if child.channels else nn.Dropout(child.p))
     return net
 
@@ -239,7 +244,9 @@ def _part(registry: Registry[Any], described: Mapping[str, Any], parts: Sequence
 
 def _frozen(model: BayesianModule) -> dict[str, Tensor]:
     named = model.net.named_parameters()
-    return {f"model.net.{name}": parameter.detach() for name, parameter in named if not parameter.requires_grad}
+    # peft keeps a head that it replaced as `original_module`: unused, and random in each fresh network.
+    frozen = {name: parameter.detach() for name, parameter in named if not parameter.requires_grad}
+    return {f"model.net.{name}": tensor for name, tensor in frozen.items() if ".original_module." not in name}
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:

@@ -6,7 +6,7 @@ from .batchnorm import has_statistics, kept_statistics, reestimate_statistics, s
 from .bayesian import bayesian
 from .convolution import convolve, shape_of
 from .description import Description, Row
-from .dropout import DrawnDropout, added_dropout, draw_masks, drawn_dropout
+from .dropout import ADDED_DROPOUT, DrawnDropout, added_dropout, draw_masks, drawn_dropout, drop_input
 from .functional import Output, evaluation_mode, output_tensor, plain_attention, unpack_inputs
 from .init import reinitialized
 from .linear import by_place, find_linear_layers, input_patches
@@ -14,6 +14,7 @@ from .module import BayesianModule, check_prediction, trained_params
 from .select import FROZEN, TRAINED, Selection, Where, select
 
 __all__ = [
+    "ADDED_DROPOUT",
     "FROZEN",
     "TRAINED",
     "BayesianModule",
@@ -30,6 +31,7 @@ __all__ = [
     "convolve",
     "draw_masks",
     "drawn_dropout",
+    "drop_input",
     "evaluation_mode",
     "find_linear_layers",
     "has_statistics",

@@ -18,7 +18,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from ..core.errors import NetworkError, check_number
 from .linear import is_linear_layer
 
-ADDED = "input_dropout"
+ADDED_DROPOUT = "input_dropout"
 
 
 class DrawnDropout(nn.Module):
@@ -85,7 +85,7 @@ def drawn_dropout(net: nn.Module, p: float | None = None) -> nn.Module:
 
 def added_dropout(net: nn.Module) -> list[DrawnDropout]:
     """Return the layers that ``drawn_dropout`` added to a network that had none."""
-    found = [getattr(module, ADDED, None) for module in net.modules()]
+    found = [getattr(module, ADDED_DROPOUT, None) for module in net.modules()]
     return [layer for layer in found if isinstance(layer, DrawnDropout)]
 
 
@@ -104,12 +104,13 @@ def _add_dropout(net: nn.Module, p: float) -> None:
     if not layers:
         raise NetworkError("mc-dropout: the network has no dropout layer, and no second linear layer to add one to")
     for layer in layers:
-        layer.add_module(ADDED, DrawnDropout(p))
-        layer.register_forward_pre_hook(_drop_input)
+        layer.add_module(ADDED_DROPOUT, DrawnDropout(p))
+        layer.register_forward_pre_hook(drop_input)
 
 
-def _drop_input(layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    dropout: Any = layer.get_submodule(ADDED)
+def drop_input(layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Apply the dropout that was added to a layer."""
+    dropout: Any = layer.get_submodule(ADDED_DROPOUT)
     return (dropout(inputs[0]), *inputs[1:])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,19 +13,6 @@ from .gaussian import DrawAndKL
 from .library import load
 
 __all__ = ["available", "draw_and_kl", "in_transform", "normals"]
-
-
-class Terms(Protocol):
-    """A Gaussian prior: ``core.protocols.GaussianTerms``."""
-
-    @property
-    def inverse_variances(self) -> Tensor: ...
-    @property
-    def by_site(self) -> bool: ...
-    @property
-    def log_std_sum(self) -> Tensor: ...
-    @property
-    def center(self) -> Tensor | None: ...
 
 
 def available() -> bool:
@@ -50,7 +37,7 @@ def normals(key: int, size: int) -> Tensor:
 
 
 def draw_and_kl(
-    mean: Tensor, spread: Tensor, noise: Tensor | None, terms: Terms, *, log_std: bool, ends: Tensor
+    mean: Tensor, spread: Tensor, noise: Tensor | None, terms: Any, *, log_std: bool, ends: Tensor
 ) -> tuple[Tensor | None, Tensor]:
     """Return draws w = m + s eps and KL(q || p) of q = prod_i N(m_i, s_i^2) from a factorized Gaussian prior.
 
@@ -60,7 +47,7 @@ def draw_and_kl(
         mean: (P,).
         spread: (P,) log stds, or stds.
         noise: (D, P) or (P,), with the draws in the same shape; None for no draws.
-        terms: the prior.
+        terms: the prior, a ``core.protocols.GaussianTerms``.
         log_std: whether ``spread`` is the log of the stds.
         ends: (sites,) int64, the index after the last weight of each site.
     """

@@ -15,7 +15,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.errors import CompositionError, DataError, FitWarning
+from ..core.errors import CompositionError, DataError
 from ..core.protocols import POINT, Likelihood, Posterior
 from ..core.pytree import num_examples
 from ..likelihoods import LIKELIHOODS
@@ -108,7 +107,6 @@ def find_calibration(
         )
     losses = _Losses(held_out, draws, batch_size, seed)
     chosen = _choose(losses, scales, temperatures)
-    _warn_at_end(chosen)
     (before, before_se), (after, after_se) = losses.estimate((1.0, 1.0)), losses.estimate(chosen)
     gain_se = losses.gain((1.0, 1.0), chosen)[1]
     return Calibration(*chosen, losses.examples, before, after, before_se, after_se, gain_se, folds=len(held_out))
@@ -231,18 +229,6 @@ def _halfway(grid: Sequence[float], center: float, middle: Any) -> list[float]:
     place = ordered.index(center)
     low, high = ordered[max(place - 1, 0)], ordered[min(place + 1, len(ordered) - 1)]
     return sorted({middle(low, center), center, middle(center, high)})
-
-
-def _warn_at_end(chosen: Point) -> None:
-    ends = [f"std_scale = {SCALES[-1]:g}"] if chosen[0] == SCALES[-1] else []
-    ends += [f"temperature = {chosen[1]:g}"] if chosen[1] in (TEMPERATURES[0], TEMPERATURES[-1]) else []
-    if ends:
-        warnings.warn(
-            f"calibrate: {' and '.join(ends)} is the end of the search; the fit is far from the held-out data: train "
-            "longer, or with another learning rate",
-            FitWarning,
-            stacklevel=4,
-        )
 
 
 def _weights(one: HeldOut) -> Tensor:

@@ -20,7 +20,7 @@ from .inputs import as_inputs, as_targets, with_targets
 from .mixture import PredictiveMixture
 from .outputs import stacked_outputs
 from .predict import PredictionFold, make_source, mixture_nll, nll_by_draw, predict
-from .predictions import ClassPrediction, RealPrediction, data_frame
+from .predictions import ClassPrediction, RealPrediction
 
 CRPS_SAMPLES = 1000
 """Targets drawn for the CRPS: their noise is a twentieth of the standard error over examples."""
@@ -64,14 +64,6 @@ class Evaluation(Mapping[str, Estimate]):
     def to_json(self) -> dict[str, float]:
         """Return ``key`` and, where it is known, ``key_se`` of each score."""
         return flat_record(self.scores)
-
-    def frame(self) -> Any:
-        """Return a pandas DataFrame with one row per score: value and se."""
-        columns: dict[str, list[Any]] = {
-            "value": [one.value for one in self.values()],
-            "se": [one.se for one in self.values()],
-        }
-        return data_frame(columns, index=list(self))
 
     def __repr__(self) -> str:
         lines = [

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.errors import DataError, MissingExtra, SettingError, Unsupported, check_integer, check_number
-from ..core.random import make_generator
+from ..core.errors import MissingExtra, Unsupported, check_number
 from .mixture import PredictiveMixture
 
 
@@ -19,14 +18,6 @@ class Interval(NamedTuple):
 
     lower: Tensor
     upper: Tensor
-
-    def contains(self, targets: Tensor) -> Tensor:
-        """Return booleans with the shape of the targets."""
-        values = torch.as_tensor(targets).to(self.lower.device)
-        if values.numel() != self.lower.numel():
-            raise DataError(f"targets have shape {tuple(values.shape)}; the interval has {tuple(self.lower.shape)}")
-        values = values.reshape(self.lower.shape)
-        return (values >= self.lower) & (values <= self.upper)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,13 +78,6 @@ class ClassPrediction:
     def epistemic(self) -> Tensor:
         """The mutual information of target and weights."""
         return self.mutual_information
-
-    def sample_targets(self, n: int, *, seed: int = 0) -> Tensor:
-        """(n, S, ...): labels drawn from the averaged probabilities, independently for each example."""
-        check_integer("sample_targets", "n", n)
-        rows = self.probabilities.reshape(-1, self.probabilities.shape[-1])
-        drawn = torch.multinomial(rows, n, replacement=True, generator=make_generator(seed, rows.device))
-        return drawn.T.reshape(n, *self.probabilities.shape[:-1])
 
     def frame(self) -> Any:
         """Return a pandas DataFrame: label, a probability for each class, and the entropies; one row per example."""
@@ -179,10 +163,7 @@ class RealPrediction:
         mixture = self._mixture()
         if isinstance(q, int | float):
             return mixture.quantile(float(q), seed).to(self.mean.dtype)
-        levels = [float(level) for level in q]
-        if not levels:
-            raise SettingError("quantile: `q` has no levels; give at least one number between 0 and 1")
-        return torch.stack([mixture.quantile(level, seed) for level in levels]).to(self.mean.dtype)
+        return torch.stack([mixture.quantile(float(level), seed) for level in q]).to(self.mean.dtype)
 
     def interval(self, level: float = 0.9, *, seed: int = 0) -> Interval:
         """Return the central interval of targets: (1 - level) / 2 of the mixture lie on each side (counts: at most)."""
@@ -245,12 +226,12 @@ def by_output(columns: Mapping[str, Tensor]) -> dict[str, list[Any]]:
     return {f"{name}{ending}": values[at] for at, ending in enumerate(endings) for name, values in flat.items()}
 
 
-def data_frame(columns: Mapping[str, Sequence[Any]], index: Sequence[Any] | None = None) -> Any:
+def data_frame(columns: Mapping[str, Sequence[Any]]) -> Any:
     try:
         import pandas
     except ImportError as error:
         raise MissingExtra("a DataFrame needs pandas; install it with: pip install pandas") from error
-    return pandas.DataFrame(dict(columns), index=None if index is None else pandas.Index(index))
+    return pandas.DataFrame(dict(columns))
 
 
 def _names(labels: Any, names: Sequence[str]) -> Any:
