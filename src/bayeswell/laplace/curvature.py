@@ -69,7 +69,6 @@ def _exact_columns(likelihood: Likelihood, outputs: Tensor, targets: Tensor) -> 
 
 
 def _output_hessian(likelihood: Likelihood, outputs: Tensor, targets: Tensor) -> Tensor:
-    """(S, C, C)."""
     # There are no eigenvalues in 16-bit precision.
     leaf = outputs.to(torch.promote_types(outputs.dtype, torch.float32), copy=True).requires_grad_()
     count = len(leaf)

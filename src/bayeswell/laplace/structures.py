@@ -169,7 +169,6 @@ class KroneckerCurvature(Structure):
                 _check_finite(side, f"'{layer.site.name}'")
 
     def _prior_of(self, name: str) -> float:
-        """One precision for a whole matrix."""
         return float(self.prior_precision[self.layout.slices[name]].mean())
 
     def spectra(self) -> list[Spectrum]:
@@ -230,13 +229,12 @@ def _check_finite(curvature: Tensor, owner: str) -> None:
 
 
 def _eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues and eigenvectors of a symmetric matrix that is positive but for rounding."""
     values, vectors = torch.linalg.eigh(matrix)
     return values.clamp_min(0), vectors
 
 
 def _inverse_factor(precision: Tensor, owner: str) -> Tensor:
-    """Return lower triangular L with L L' = precision^-1, through the Cholesky factor of the reversed matrix."""
+    # Lower triangular L with L L' = precision^-1, through the Cholesky factor of the reversed matrix.
     factor, fault = torch.linalg.cholesky_ex(precision.flip(-2, -1))
     if int(fault) or not bool(factor.isfinite().all()):
         raise NetworkError(

@@ -19,7 +19,7 @@ _operators.define(
 
 
 def _is_supported(mean: Tensor, h: Tensor, ends: Tensor | None, *vectors: Tensor | None) -> bool:
-    """Return whether these are contiguous float32 tensors whose last axis has the length of ``mean``."""
+    # Whether these are contiguous float32 tensors whose last axis has the length of ``mean``.
     if load() is None or mean.dim() != 1 or h.shape != (mean if ends is None else ends).shape:
         return False
     if h.dtype is not torch.float32 or not h.is_contiguous():

@@ -47,7 +47,7 @@ def _declare(library: ctypes.CDLL) -> None:
 
 
 def _version() -> int:
-    """Return the checksum of the sources; an older install may have left a library of another one."""
+    # The checksum of the sources; an older install may have left a library of another one.
     version = 0
     for path in sorted([*FOLDER.glob("*.cpp"), *FOLDER.glob("*.h")]):
         version = zlib.crc32(path.read_bytes(), version)
@@ -55,7 +55,7 @@ def _version() -> int:
 
 
 def _thread_functions() -> tuple[int | None, ...]:
-    """Return the functions of torch's own OpenMP runtime that start and count threads, or None without OpenMP."""
+    # The functions of torch's own OpenMP runtime that start and count threads, or None without OpenMP.
     names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
     try:
         extension = ctypes.CDLL(torch._C.__file__)

@@ -29,14 +29,13 @@ def normals(key: int, size: int) -> Tensor:
 
 
 def _mixed(words: Tensor) -> Tensor:
-    """Apply SplitMix64's mixing function in place."""
     for shift, factor in _FACTORS:
         words.bitwise_xor_(_shifted(words, shift)).mul_(factor)
     return words.bitwise_xor_(_shifted(words, _LAST_SHIFT))
 
 
 def _shifted(words: Tensor, shift: int) -> Tensor:
-    """Shift right with zeros coming in; torch's own shift copies the sign."""
+    # Shift right with zeros coming in; torch's own shift copies the sign.
     return (words >> shift).bitwise_and_((1 << (64 - shift)) - 1)
 
 
@@ -86,7 +85,7 @@ def gradients(
 
 
 def _tiny(tensor: Tensor) -> float:
-    """Return the smallest normal number: a floor that keeps logarithms finite where a std underflows."""
+    # The smallest normal number: a floor that keeps logarithms finite where a std underflows.
     return torch.finfo(tensor.dtype).tiny
 
 
@@ -95,7 +94,6 @@ def _offset(mean: Tensor, center: Tensor | None) -> Tensor:
 
 
 def _by_weight(values: Tensor, ends: Tensor | None, size: int) -> Tensor:
-    """Repeat the value of each site over its weights."""
     if ends is None:
         return values
     sizes = ends.diff(prepend=ends.new_zeros(1)).to(values.device)

@@ -83,7 +83,6 @@ def _(posterior: SoftplusPosterior, factor: float) -> None:
 
 @scale_std.register
 def _(posterior: Mixture, factor: float) -> None:
-    """Scale each component around its own mean."""
     for component in posterior.each():
         scale_std(component, factor)
 

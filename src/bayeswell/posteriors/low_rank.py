@@ -49,7 +49,7 @@ class LowRankPosterior(Posterior):
         return Covariance((2 * self.log_std).exp(), self.factor())
 
     def _joint_noise(self, noise: Tensor) -> Tensor:
-        """(D, P): noise_1 + L noise_2."""
+        # (D, P): noise_1 + L noise_2.
         diagonal, columns = noise.split([self.layout.size, self.rank], dim=-1)
         return torch.addmm(diagonal, columns / math.sqrt(self.layout.size), self.directions)
 
@@ -70,7 +70,7 @@ class LowRankPosterior(Posterior):
         return weights, kl + added.sum() - self._cholesky().diagonal().log().sum()
 
     def _cholesky(self) -> Tensor:
-        """(rank, rank): the root of I + L'L = I + F' D^-1 F; NaN if that is not finite."""
+        # (rank, rank): the root of I + L'L = I + F' D^-1 F; NaN if that is not finite.
         gram = self.directions @ self.directions.T / self.layout.size
         root, info = torch.linalg.cholesky_ex(gram + torch.eye(self.rank, dtype=gram.dtype, device=gram.device))
         return torch.where(info == 0, root, math.nan)
