@@ -505,8 +505,8 @@ class FaultyLaplace(Laplace):
     ("fault", "check"),
     [
         ("touches", "leaves_the_model_as_it_was"),
-        ("moves", "mean_stays"),
-        ("wide", "stds_are_those_of_the_posterior"),
+        ("moves", "moments_are_those_of_the_posterior"),
+        ("wide", "moments_are_those_of_the_posterior"),
     ],
 )
 def test_post_hoc(fault: str, check: str) -> None:

@@ -18,7 +18,7 @@ VARIANTS = [
     ("likelihood", {"name": "categorical", "class_weights": [1.0, 2.0, 0.5]}),
     ("likelihood", {"name": "categorical", "temperature": 1.7}),
     ("likelihood", {"name": "gaussian", "noise": "per_input"}),
-    ("likelihood", {"name": "student_t", "df": 5.0}),
+    ("likelihood", lambda f: torch.distributions.StudentT(5.0, f)),
     ("likelihood", lambda f: torch.distributions.Exponential(f.exp())),
     ("prior", {"name": "normal", "center": "network"}),
     ("prior", torch.distributions.StudentT(4.0)),

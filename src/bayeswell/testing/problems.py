@@ -64,15 +64,15 @@ class LinearRegression:
             self.targets = self.net(self.inputs) + 0.3 * normal(examples, outputs, seed=2)
         self.likelihood = Gaussian("known", self.noise_std)
 
-    def expected_nll(self, model: BayesianModule, sample_weight: Tensor | None = None) -> Tensor:
-        """Return the (weighted) batch mean of E_q[NLL] for independent weights."""
+    def expected_nll(self, model: BayesianModule) -> Tensor:
+        """Return the batch mean of E_q[NLL] for independent weights."""
         mean = model.layout.unflatten(model.posterior.mean)
         variance = model.layout.unflatten(model.posterior.std().square())
         residual = self.targets - self.inputs @ mean["0.weight"].T - mean["0.bias"]
         spread = self.inputs.square() @ variance["0.weight"].T + variance["0.bias"]
         squares = (residual.square() + spread) / (2 * self.noise_std**2)
         losses: Tensor = (squares + math.log(self.noise_std) + 0.5 * math.log(2 * math.pi)).sum(1)
-        return losses.mean() if sample_weight is None else (sample_weight * losses).mean()
+        return losses.mean()
 
     def precision(self) -> Tensor:
         """(4, 4): of the weights and the bias of one output, under the prior N(0, PRIOR_STD^2)."""
