@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 from bayeswell.core.errors import BayeswellError, DataWarning, FileError, SettingError
 from bayeswell.lab.data import load_data
+from bayeswell.lab.inputs import read_file
 from bayeswell.lab.overrides import with_settings
 from bayeswell.lab.runs import default_threads, evaluate, load_run, predict_file, resume, train, verify
 from bayeswell.lab.settings import Code, RunSettings
@@ -100,6 +102,17 @@ def test_inputs_in_other_units_are_warned_of(folder: Path, tmp_path: Path) -> No
     np.savez(tmp_path / "x.npz", x=np.full((3, 13), 1e4))
     with pytest.warns(DataWarning, match="same units"):
         predict_file(folder, tmp_path / "x.npz", draws=2)
+
+
+def test_images_become_inputs_of_the_shape_of_the_run(tmp_path: Path) -> None:
+    Image.new("RGB", (7, 5), (255, 0, 0)).save(tmp_path / "a.png")
+    found = read_file(tmp_path, (3, 4, 4), by_name=False)
+    assert found.shape == (1, 3, 4, 4)
+    assert found[0].mean((1, 2)).tolist() == [1, 0, 0]
+    assert read_file(tmp_path / "a.png", (1, 4, 4), by_name=False).shape == (1, 1, 4, 4)
+    (tmp_path / "b.png").write_bytes(b"no image")
+    with pytest.raises(FileError, match=r"b\.png cannot be read as an image"):
+        read_file(tmp_path, (3, 4, 4), by_name=False)
 
 
 def test_tables_are_predicted_by_the_names_of_their_columns(tmp_path: Path) -> None:

@@ -9,14 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..core.errors import DataError, DataWarning, FileError
-from .data import image_files, read_image, read_npz, read_table
+from .data import read_npz, read_table
+from .data.files import reading
 from .data.load import real_pixels
-from .data.own import IMAGE_ENDINGS, read_inputs
+from .data.own import read_inputs
 
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 TABLES = (".csv", ".tsv", ".parquet")
 FAR = 5.0
 """Mean distance from the training inputs, in their standard deviations, above which units differ."""
@@ -34,8 +37,9 @@ def read_file(path: str | os.PathLike[str], shape: Sequence[int] | None, *, by_n
     ending = place.suffix.lower()
     if not place.exists():
         raise FileError(f"{path}: there is no such file")
-    if place.is_dir() or ending in IMAGE_ENDINGS:
-        return _images(image_files(place) if place.is_dir() else [place], shape, place)
+    if place.is_dir() or ending in IMAGES:
+        files = [path for path in place.iterdir() if path.suffix.lower() in IMAGES] if place.is_dir() else [place]
+        return _images(sorted(files), shape, place)
     if ending == ".npz":
         arrays = read_npz(str(place))
         if "x" not in arrays and len(arrays) != 1:
@@ -90,11 +94,20 @@ def _shaped(values: Any, shape: Sequence[int] | None, path: Any) -> Any:
 
 def _images(files: Sequence[Path], shape: Sequence[int] | None, place: Path) -> Tensor:
     if not files:
-        raise DataError(f"{place} has no images ({', '.join(IMAGE_ENDINGS)})")
+        raise DataError(f"{place} has no images ({', '.join(IMAGES)})")
     if shape is None or len(shape) != 3 or shape[0] not in (1, 3) or shape[1] != shape[2]:
         raise DataError(f"{place}: images, but the run was not trained on square images")
-    pixels: Tensor = real_pixels(torch.stack([read_image(file, shape[1], gray=shape[0] == 1) for file in files]))
-    return pixels
+    return torch.stack([_image(file, shape[1], shape[0]) for file in files])
+
+
+def _image(path: Path, size: int, channels: int) -> Tensor:
+    # Imported here: Pillow belongs to the lab extra and is needed for images alone.
+    from PIL import Image
+
+    with reading(path, "an image"), Image.open(path) as image:
+        small = image.convert("L" if channels == 1 else "RGB").resize((size, size), Image.Resampling.BILINEAR)
+    pixels = torch.from_numpy(np.array(small, np.float32)) / 255
+    return pixels.reshape(size, size, channels).permute(2, 0, 1)
 
 
 def _is_number(text: Any) -> bool:

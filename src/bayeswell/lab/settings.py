@@ -192,7 +192,7 @@ class RunSettings:
     """Settings of one run.
 
     Args:
-        data: a name of ``bayeswell list data``, table:FILE, npz:FILE, images:FOLDER, or file.py:name.
+        data: a name of ``bayeswell list data``, table:FILE, npz:FILE, or file.py:name.
         data_settings: settings of the data, such as split=3 or target=price.
         ood: out-of-distribution data: noise, corrupted, or the name of another data set; one or a list.
         method: a name of ``bayeswell list methods``.

@@ -56,9 +56,9 @@ def test_gap_is_a_noisy_sine_with_a_gap_in_training() -> None:
 
 
 def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(SettingError, match=r"`test_share` must be above 0 and at most 1, got 2"):
-        load_data({"name": "digits", "test_share": 2})
     with pytest.raises(SettingError, match="nothing to train on"):
         load_data({"name": "digits", "test_share": 1})
+    with pytest.raises(SettingError, match=r"`split` must be an integer of at least 0, got 1\.5"):
+        load_data({"name": "digits", "split": 1.5})
     with pytest.raises(SettingError, match="has no setting 'splits'; did you mean 'split'"):
         load_data({"name": "gap", "splits": 2})

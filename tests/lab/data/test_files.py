@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 
 from bayeswell.core.errors import FileError
-from bayeswell.lab.data.files import DataFile, data_folders, obtain, read_members
+from bayeswell.lab.data.files import SHA256, data_folders, find_file, read_members
+from lab.data.published import tar, write
 
 CONTENT = b"one file"
-FILE = DataFile("set/file.bin", "https://example.org/file.bin", hashlib.sha256(CONTENT).hexdigest())
+PATH = "set/file.bin"
 
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("BAYESWELL_DATA", raising=False)
-    monkeypatch.delenv("BAYESWELL_OFFLINE", raising=False)
+    monkeypatch.delenv("BAYESWELL_DATA_URL", raising=False)
 
 
 def test_folders_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,37 +30,46 @@ def test_folders_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_file_in_a_later_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "data/set").mkdir(parents=True)
-    (tmp_path / "data/set/file.bin").write_bytes(CONTENT)
+    write(tmp_path / "data" / PATH, CONTENT)
     monkeypatch.setenv("BAYESWELL_DATA", os.pathsep.join([str(tmp_path / "empty"), str(tmp_path / "data")]))
-    assert obtain("set", FILE) == CONTENT
+    assert find_file(PATH) == tmp_path / "data" / PATH
 
 
 def test_a_missing_file_is_downloaded_with_its_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest = hashlib.sha256(CONTENT).hexdigest()
+    monkeypatch.setitem(SHA256, PATH, digest)
+    monkeypatch.setenv("BAYESWELL_DATA_URL", "https://example.org/data/")
+
     def retrieve(url: str, known_hash: str, fname: str, path: Path) -> None:
-        assert (url, known_hash) == (FILE.url, f"sha256:{FILE.sha256}")
-        path.mkdir(parents=True)
-        (path / fname).write_bytes(CONTENT)
+        assert (url, known_hash) == ("https://example.org/data/set/file.bin", f"sha256:{digest}")
+        write(path / fname, CONTENT)
 
     monkeypatch.setattr("pooch.retrieve", retrieve)
-    assert obtain("set", FILE) == CONTENT
-    assert (tmp_path / "cache/bayeswell/set/file.bin").read_bytes() == CONTENT
+    assert find_file(PATH).read_bytes() == CONTENT
+    assert find_file(PATH) == tmp_path / "cache/bayeswell" / PATH
 
 
 def test_missing_files_say_where_to_put_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(FileError, match=r"mnist/a\.gz is missing; put it at .*cache/bayeswell/mnist/a\.gz, or name"):
+        find_file("mnist/a.gz")
+
     def retrieve(*args: Any, **settings: Any) -> None:
         raise OSError("no network")
 
     monkeypatch.setattr("pooch.retrieve", retrieve)
-    with pytest.raises(FileError, match=r"no network\); put set/file.bin into .*cache/bayeswell"):
-        obtain("set", FILE)
-    with pytest.raises(FileError, match="no origin is known"):
-        obtain("set", DataFile("set/file.bin"))
-    monkeypatch.setenv("BAYESWELL_OFFLINE", "1")
-    with pytest.raises(FileError, match="BAYESWELL_OFFLINE forbids"):
-        obtain("set", FILE)
+    monkeypatch.setitem(SHA256, PATH, "")
+    monkeypatch.setenv("BAYESWELL_DATA_URL", "https://example.org")
+    with pytest.raises(FileError, match=r"no network\); put it at .*cache/bayeswell"):
+        find_file(PATH)
 
 
-def test_a_broken_archive_is_refused() -> None:
-    with pytest.raises(FileError, match="not a whole tar archive"):
-        read_members(b"abc", "file", bool)
+def test_members_of_an_archive_or_of_its_unpacked_folder(tmp_path: Path) -> None:
+    write(tmp_path / "a.tar.gz", tar({"set/x": b"1", "set/y": b"2"}))
+    assert read_members("a.tar.gz", ["set/y"], str(tmp_path)) == {"set/y": b"2"}
+    with pytest.raises(FileError, match=r"a\.tar\.gz does not hold set/z"):
+        read_members("a.tar.gz", ["set/z"], str(tmp_path))
+    write(tmp_path / "set/z", b"3")
+    assert read_members("a.tar.gz", ["set/z"], str(tmp_path)) == {"set/z": b"3"}
+    write(tmp_path / "b.tar.gz", b"abc")
+    with pytest.raises(FileError, match="cannot be read as a tar archive"):
+        read_members("b.tar.gz", ["x"], str(tmp_path))

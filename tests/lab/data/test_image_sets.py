@@ -97,15 +97,16 @@ def test_svhn_crops_for_cifar(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"abc", "not a whole gzip file"),
-        (idx(np.zeros((2, 3)))[:-9], "not a whole gzip file"),
+        (b"abc", "cannot be read as a gzip file"),
+        (idx(np.zeros((2, 3)))[:-9], "cannot be read as a gzip file"),
         (gzip.compress(b"\x01\x00\x08\x01"), "not an idx file"),
         (gzip.compress(b"\x00\x00\x08\x01\x00\x00\x00\x05abc"), r"shape \(5,\), but 3 bytes"),
     ],
 )
-def test_broken_idx_files_are_refused(content: bytes, message: str) -> None:
+def test_broken_idx_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    write(tmp_path / "file", content)
     with pytest.raises(FileError, match=message):
-        read_idx(content, "file")
+        read_idx(tmp_path / "file")
 
 
 def test_labels_out_of_range_are_refused(tmp_path: Path) -> None:

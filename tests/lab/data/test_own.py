@@ -9,7 +9,6 @@ import numpy as np
 import pandas
 import pytest
 import torch
-from PIL import Image
 
 from bayeswell.core.errors import DataError, FileError
 from bayeswell.lab.data import load_data
@@ -115,19 +114,6 @@ def test_layouts_of_images(shape: tuple[int, ...], dtype: Any, expected: tuple[i
     values = x.transpose(0, 3, 1, 2) if shape == (6, 5, 4, 3) else x.reshape(6, *expected)
     scale = 255 if dtype == np.uint8 else 1
     torch.testing.assert_close(data.train[0].numpy(), values.astype(np.float32) / scale)
-
-
-def test_a_folder_of_images(tmp_path: Path) -> None:
-    for part in ("train", "test"):
-        for label, color in (("blue", (0, 0, 255)), ("red", (255, 0, 0))):
-            (tmp_path / part / label).mkdir(parents=True)
-            for i in range(3):
-                Image.new("RGB", (7, 5), color).save(tmp_path / part / label / f"{i}.png")
-    data = load_data({"name": f"images:{tmp_path}", "size": 4}, standardize=False)
-    assert (data.class_names, data.input_shape) == (("blue", "red"), (3, 4, 4))
-    torch.testing.assert_close(data.test[0][:, 0].mean((1, 2)), data.test[1].float())
-    gray = load_data({"name": f"images:{tmp_path}/train", "size": 4, "gray": True})
-    assert gray.input_shape == (1, 4, 4)
 
 
 def test_frames_of_other_libraries() -> None:

@@ -7,7 +7,6 @@ import os
 import pytest
 
 from bayeswell.lab.data import load_data
-from bayeswell.lab.data.files import find_file
 from bayeswell.lab.data.uci import SETS
 
 needs = pytest.mark.skipif(not os.environ.get("BAYESWELL_DATA"), reason="BAYESWELL_DATA names no folder of data")
@@ -36,8 +35,6 @@ def test_uci_sets_have_their_rows(name: str) -> None:
 @needs
 @pytest.mark.slow
 def test_reviews_are_balanced() -> None:
-    if find_file("imdb/imdb_train.csv.gz") is None:
-        pytest.skip("the reviews are not there")
     data = load_data("imdb")
     assert (len(data.train[1]), int(data.train[1].sum())) == (25_000, 12_500)
     assert int(data.train[0].max()) == 19_999

@@ -11,7 +11,7 @@ import torch
 from bayeswell.core.errors import FileError
 from bayeswell.lab.data import load_data
 from bayeswell.lab.data.reviews import encode, number_words, split_words
-from lab.data.published import tar, write
+from lab.data.published import write
 
 TRAIN = [("Good good film<br />it's GOOD", 1), ("bad film, bad end", 0), ("a good end", 1)]
 TEST = [("bad unknown film", 0), ("good", 1)]
@@ -50,20 +50,6 @@ def test_the_words_of_the_training_texts_decide(tmp_path: Path) -> None:
     noise = load_data(data, ood="noise").ood["noise"]
     assert noise.shape == data.test[0].shape
     assert 0 <= int(noise.min()) <= int(noise.max()) < 6
-
-
-def test_the_original_archive_gives_the_same(tmp_path: Path) -> None:
-    write_tables(tmp_path / "csv")
-    kinds = ("neg", "pos")
-    members = {}
-    for part, rows in (("train", TRAIN), ("test", TEST)):
-        # Positive reviews come first in the csv files.
-        for i, (text, label) in enumerate(sorted(rows, key=lambda row: -row[1])):
-            members[f"aclImdb/{part}/{kinds[label]}/{i}_7.txt"] = text.encode()
-    write(tmp_path / "tar/imdb/aclImdb_v1.tar.gz", tar({**members, "aclImdb/README": b"other"}))
-    one, two = (load_data({"name": "imdb", "length": 4}, folder=str(tmp_path / kind)) for kind in ("csv", "tar"))
-    assert sorted(one.train[0].tolist()) == sorted(two.train[0].tolist())
-    assert sorted(one.test[0].tolist()) == sorted(two.test[0].tolist())
 
 
 def test_other_tables_are_refused(tmp_path: Path) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from .augmentation import Augmentation
-from .corruptions import CORRUPTIONS, corrupt, published_names
+from .corruptions import CORRUPTIONS, corrupt
 from .dataset import DataPart, DataSet
-from .files import data_folders
-from .load import DATASETS, find_data, load_data, load_ood, with_ood
+from .load import DATASETS, find_data, load_data
 from .ood import corrupted_test
-from .own import image_files, read_image, read_npz, read_table
+from .own import read_npz, read_table
 
 __all__ = [
     "CORRUPTIONS",
@@ -18,14 +17,8 @@ __all__ = [
     "DataSet",
     "corrupt",
     "corrupted_test",
-    "data_folders",
     "find_data",
-    "image_files",
     "load_data",
-    "load_ood",
-    "published_names",
-    "read_image",
     "read_npz",
     "read_table",
-    "with_ood",
 ]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ...core.errors import DataError, check_integer
+from ...core.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,6 @@ class Augmentation:
 
     pad: int = 4
     flip: bool = True
-
-    def __post_init__(self) -> None:
-        check_integer("augment", "pad", self.pad, 0)
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         if images.dim() != 4:

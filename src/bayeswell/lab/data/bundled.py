@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ...core.errors import MissingExtra, check_integer, check_number
+from ...core.errors import MissingExtra
 from ...core.random import make_generator
 from .dataset import Raw, shuffled_split
 
@@ -30,10 +30,6 @@ class Bundled:
     summary: ClassVar[str]
     loader: ClassVar[str]
     settings: ClassVar[dict[str, Any]] = {}
-
-    def __post_init__(self) -> None:
-        check_number(self.name, "test_share", self.test_share, 0, 1, above=True)
-        check_integer(self.name, "split", self.split, 0)
 
     def read(self, folder: str | None) -> Raw:
         try:
@@ -100,10 +96,6 @@ class Gap:
 
     name: ClassVar[str] = "gap"
     summary: ClassVar[str] = "a curve with a gap in its training inputs, 1 real target"
-
-    def __post_init__(self) -> None:
-        check_number(self.name, "noise", self.noise, 0, above=True)
-        check_integer(self.name, "split", self.split, 0)
 
     def read(self, folder: str | None) -> Raw:
         generator = make_generator(self.split)

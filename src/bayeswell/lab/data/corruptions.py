@@ -15,23 +15,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ...core.errors import DataError, FileError, check_choice, check_integer, nearest
+from ...core.errors import DataError, check_choice, check_integer
 from ...core.random import make_generator
+from .files import reading
 
 SEVERITIES = 5
 
 
 def corrupt(images: Tensor, corruption: str, severity: int = 3, *, seed: int = 0) -> Tensor:
     """Return corrupted copies of images (n, C, H, W) with pixels in [0, 1]."""
-    check_corruption(corruption, severity)
+    check_choice("corruption", "corruption", corruption, CORRUPTIONS)
+    check_severity(severity)
     if images.dim() != 4:
         raise DataError(f"corruption '{corruption}': inputs of shape {tuple(images.shape)}; give images (n, C, H, W)")
     strength = STRENGTHS[corruption][severity - 1]
     return CORRUPTIONS[corruption](images, strength, make_generator(seed)).clamp(0, 1)
 
 
-def check_corruption(corruption: str, severity: int) -> None:
-    check_choice("corruption", "corruption", corruption, CORRUPTIONS)
+def check_severity(severity: int) -> None:
     if check_integer("corruption", "severity", severity) > SEVERITIES:
         raise DataError(f"corruption: `severity` must be 1 to {SEVERITIES}, got {severity}")
 
@@ -60,9 +61,8 @@ def _rotation(images: Tensor, degrees: float, generator: torch.Generator) -> Ten
     angle = sign * math.radians(degrees)
     zero = torch.zeros(len(images))
     aspect = images.shape[2] / images.shape[3]
-    rows = [torch.stack([angle.cos(), -angle.sin() * aspect, zero], 1),
-            torch.stack([angle.sin() / aspect, angle.cos(), zero], 1)]  # fmt: skip
-    grid = functional.affine_grid(torch.stack(rows, 1).to(images.dtype), list(images.shape), align_corners=False)
+    turn = torch.stack([angle.cos(), -angle.sin() * aspect, zero, angle.sin() / aspect, angle.cos(), zero], 1)
+    grid = functional.affine_grid(turn.view(-1, 2, 3).to(images.dtype), list(images.shape), align_corners=False)
     return functional.grid_sample(images, grid, align_corners=False)
 
 
@@ -81,31 +81,16 @@ STRENGTHS: dict[str, tuple[float, ...]] = {
 """Std of the noise, std of the blur in pixels, factor of the contrast, degrees; for severities 1 to 5."""
 
 
-def published_names(folder: str | Path) -> list[str]:
-    """Return the corruptions in a folder like that of CIFAR-10-C."""
-    place = Path(folder).expanduser()
-    names = sorted(path.stem for path in place.glob("*.npy") if path.stem != "labels")
-    if not names or not (place / "labels.npy").is_file():
-        raise FileError(f"{folder} has no labels.npy and NAME.npy of corrupted images, as CIFAR-10-C has")
-    return names
-
-
 def read_published(folder: str | Path, corruption: str, severity: int) -> tuple[Tensor, Tensor]:
     """Return the images, as bytes (n, C, H, W), and classes of one corruption and severity of CIFAR-10-C.
 
     NAME.npy holds bytes (5 n, H, W, C), all n test images at severity 1 first; labels.npy holds the classes (5 n,).
     """
-    place, names = Path(folder).expanduser(), published_names(folder)
-    if corruption not in names:
-        raise DataError(f"{folder} has no corruption '{corruption}'; {nearest(corruption, names)}")
-    try:
+    place = Path(folder).expanduser()
+    names = sorted(path.stem for path in place.glob("*.npy") if path.stem != "labels")
+    check_choice(f"corruptions in {folder}", "corruption", corruption, names)
+    with reading(f"{place / corruption}.npy", "bytes (5 n, H, W, C) with labels.npy (5 n,)"):
         pixels = np.load(place / f"{corruption}.npy", mmap_mode="r", allow_pickle=False)
-        labels = np.load(place / "labels.npy", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise FileError(f"{place / corruption}.npy cannot be read: {error}") from error
-    count, rest = divmod(len(labels), SEVERITIES)
-    if rest or pixels.dtype != np.uint8 or pixels.ndim != 4 or len(pixels) != len(labels):
-        raise FileError(f"{place / corruption}.npy: {pixels.dtype} {pixels.shape}; give uint8 (5 n, H, W, C)")
-    rows = slice((severity - 1) * count, severity * count)
-    images = torch.from_numpy(np.array(pixels[rows].transpose(0, 3, 1, 2), order="C"))
-    return images, torch.from_numpy(labels[rows].astype(np.int64))
+        labels = np.load(place / "labels.npy", allow_pickle=False).reshape(SEVERITIES, -1)[severity - 1]
+        pixels = pixels.reshape(SEVERITIES, -1, *pixels.shape[1:])[severity - 1].transpose(0, 3, 1, 2)
+    return torch.from_numpy(np.array(pixels, np.uint8, order="C")), torch.from_numpy(labels.astype(np.int64))

@@ -185,11 +185,6 @@ class DataSet:
         scaling = self.preparation.input_scaling
         return inputs if scaling is None else scaling.restore(inputs)
 
-    def hold_out(self, validation: int | float, *, rule: str = "seed", seed: int = 0) -> DataSet:
-        """Return the data set with validation examples taken from the training examples."""
-        train, held = split_pair(self.train, share_count("validation", validation, len(self.train[1])), rule, seed)
-        return dataclasses.replace(self, train=train, validation=held)
-
 
 def pair_rows(pair: RawPair, index: Tensor) -> RawPair:
     """Return the examples of an index."""
@@ -220,6 +215,7 @@ def split_pair(pair: RawPair, count: int, rule: str, seed: int) -> tuple[RawPair
 def shuffled_split(inputs: Any, targets: Tensor, test_share: float, seed: int) -> tuple[RawPair, RawPair]:
     """Return train and test examples in an order that the seed decides."""
     size = len(targets)
+    check_integer("data", "split", seed, 0)
     held = round(test_share * size)
     if not 0 < held < size:
         raise SettingError(f"`test_share` = {test_share!r} of {size} examples leaves nothing to train on or to test on")
@@ -230,11 +226,7 @@ def shuffled_split(inputs: Any, targets: Tensor, test_share: float, seed: int) -
 
 def share_count(setting: str, value: int | float, size: int) -> int:
     """Return a number of examples from a number or, below 1, a share; something must be left."""
-    count = round(value * size) if 0 < value < 1 else check_integer("data", setting, _whole(value))
-    if not 0 < count < size:
+    count = value * size if isinstance(value, float) and value <= 1 else value
+    if not 0 < round(count) < size or (value > 1 and value % 1):
         raise SettingError(f"`{setting}` = {value!r} of {size} examples; give 1 to {size - 1}, or a share below 1")
-    return count
-
-
-def _whole(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() and value > 1 else value
+    return round(count)

@@ -18,7 +18,7 @@ from .bundled import BreastCancer, Diabetes, Digits, Gap, Wine
 from .dataset import DataPart, DataSet, Pair, Raw, RawPair, pair_rows, share_count, split_pair
 from .image_sets import Cifar10, Cifar100, FashionMnist, Mnist, NotMnist, Svhn, SvhnOod
 from .ood import Corrupted, Noise, ood_choices
-from .own import Images, Npz, Table, assemble
+from .own import Npz, Table, assemble
 from .reviews import Imdb
 from .uci import SETS, Uci
 
@@ -26,11 +26,11 @@ DATASETS: Registry[DataPart] = Registry(
     "data set",
     *(Digits, BreastCancer, Wine, Diabetes, Gap),
     *(Mnist, FashionMnist, NotMnist, Cifar10, Cifar100, Svhn, SvhnOod),
-    *(Imdb, Uci, Table, Npz, Images, Noise, Corrupted),
+    *(Imdb, Uci, Table, Npz, Noise, Corrupted),
     requires=("read",),
 )
 """Data sets by name."""
-FILES = (Table.name, Npz.name, Images.name)
+FILES = (Table.name, Npz.name)
 RULES = ("seed", "last")
 _AT_ONCE = 10_000
 
@@ -77,7 +77,7 @@ def load_data(
     """Return a data set whose inputs and real targets are scaled by the training examples.
 
     Args:
-        choice: a name such as "digits", "mnist" or "uci-boston"; "table:FILE", "npz:FILE" or "images:FOLDER";
+        choice: a name such as "digits", "mnist" or "uci-boston"; "table:FILE" or "npz:FILE";
             ``{"name": ..., setting: value}``; ``Code``; (x, y) or (x, y, x_test, y_test) as arrays or frames; or a
             ``DataSet``, which is not scaled again.
         validation: held-out training examples: a number, or a share below 1.
@@ -93,13 +93,11 @@ def load_data(
     check_choice("data", "validation_rule", validation_rule, RULES)
     choice = run_code("data", choice)
     if isinstance(choice, DataSet):
-        found = choice if not validation else choice.hold_out(validation, rule=validation_rule, seed=seed)
-        return with_ood(found, ood, folder)
+        train, held = _hold_out(choice.train, validation, validation_rule, seed)
+        return _with_ood(dataclasses.replace(choice, train=train, validation=held or choice.validation), ood, folder)
     raw = _read(choice, folder)
     raw = raw if fold is None else raw.fold(*_fold(fold))
-    train, held = raw.examples, None
-    if validation:
-        train, held = split_pair(train, share_count("validation", validation, len(train[1])), validation_rule, seed)
+    train, held = _hold_out(raw.examples, validation, validation_rule, seed)
     train = train if train_size is None else _first_rows(train, train_size, seed)
     known = preparation or _learn(raw, train, standardize)
     data = DataSet(
@@ -110,17 +108,15 @@ def load_data(
         validation=None if held is None else _prepare(raw, held, known),
         vocabulary=raw.vocabulary,
     )
-    return with_ood(data, ood, folder)
+    return _with_ood(data, ood, folder)
 
 
-def with_ood(data: DataSet, choices: Any, folder: str | None = None) -> DataSet:
-    """Return the data set with out-of-distribution inputs."""
-    found = {name: load_ood(choice, data, folder) for name, choice in ood_choices(choices).items()}
-    return dataclasses.replace(data, ood={**data.ood, **found}) if found else data
+def _with_ood(data: DataSet, choices: Any, folder: str | None) -> DataSet:
+    found = {name: _ood_inputs(choice, data, folder) for name, choice in ood_choices(choices).items()}
+    return dataclasses.replace(data, ood={**data.ood, **found})
 
 
-def load_ood(choice: Any, data: DataSet, folder: str | None = None) -> Tensor:
-    """Return out-of-distribution inputs, scaled like the data: noise, corrupted, or the test set of other data."""
+def _ood_inputs(choice: Any, data: DataSet, folder: str | None) -> Tensor:
     part = find_data(choice)
     if isinstance(part, Noise | Corrupted):
         return part.inputs_like(data)
@@ -131,7 +127,13 @@ def load_ood(choice: Any, data: DataSet, folder: str | None = None) -> Tensor:
     shape = tuple(inputs.shape[1:])
     if isinstance(inputs, Tensor) and (shape != data.input_shape or raw.vocabulary != data.vocabulary):
         raise DataError(f"'{raw.name}' has inputs of shape {shape}, but '{data.name}' of {data.input_shape}")
-    return prepare_inputs(inputs, data.preparation)
+    return _prepare_inputs(inputs, data.preparation)
+
+
+def _hold_out(train: RawPair, validation: int | float | None, rule: str, seed: int) -> tuple[RawPair, RawPair | None]:
+    if not validation:
+        return train, None
+    return split_pair(train, share_count("validation", validation, len(train[1])), rule, seed)
 
 
 def _fold(text: Any) -> tuple[int, int]:
@@ -161,15 +163,15 @@ def real_pixels(inputs: Any) -> Any:
     return inputs.float() / 255 if is_bytes else inputs
 
 
-def prepare_inputs(inputs: Any, preparation: Preparation) -> Tensor:
-    """Return raw inputs as scaled tensors, in pieces: scaling makes several copies in float64."""
+def _prepare_inputs(inputs: Any, preparation: Preparation) -> Tensor:
     if not isinstance(inputs, Tensor):
         return preparation.inputs(inputs)  # type: ignore[no-any-return]
+    # In pieces: scaling makes several copies in float64.
     return torch.cat([preparation.inputs(real_pixels(piece)) for piece in inputs.split(_AT_ONCE)])
 
 
 def _prepare(raw: Raw, pair: RawPair, preparation: Preparation) -> Pair:
-    inputs = prepare_inputs(pair[0], preparation)
+    inputs = _prepare_inputs(pair[0], preparation)
     if raw.class_names is None:
         return inputs, preparation.targets(pair[1])
     return inputs, _known_class_numbers(raw, pair[1], preparation.class_names)

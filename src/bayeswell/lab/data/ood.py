@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...core.errors import DataError
 from ...core.random import make_generator, standard_normal
-from .corruptions import check_corruption, corrupt, read_published
+from .corruptions import check_severity, corrupt, read_published
 from .dataset import DataSet, Pair, Raw
 
 
@@ -68,9 +68,6 @@ class Corrupted(_Derived):
     name = "corrupted"
     summary = "the test images corrupted, or the files of CIFAR-10-C, for OOD tests only"
 
-    def __post_init__(self) -> None:
-        check_corruption("noise" if self.path else self.corruption, self.severity)
-
     def inputs_like(self, data: DataSet) -> Tensor:
         return corrupted_test(data, self.corruption, self.severity, seed=self.seed, path=self.path)[0]
 
@@ -80,6 +77,7 @@ def corrupted_test(data: DataSet, corruption: str, severity: int, *, seed: int =
     if path is None:
         images = corrupt(data.raw_inputs(data.test[0]), corruption, severity, seed=seed)
         return data.preparation.inputs(images), data.test[1]
+    check_severity(severity)
     pixels, targets = read_published(path, corruption, severity)
     if tuple(pixels.shape[1:]) != data.input_shape:
         raise DataError(f"{path}: images of shape {tuple(pixels.shape[1:])}, but '{data.name}' has {data.input_shape}")

@@ -1,8 +1,8 @@
-"""Data of the user: tables, arrays, and folders of images."""
+"""Data of the user: tables and arrays."""
 
 from __future__ import annotations
 
-import io
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...core.errors import DataError, FileError, check_choice, check_integer, check_number, nearest
+from ...core.errors import DataError, check_choice, nearest
 from ...tables import as_tensor, is_frame
 from .dataset import Raw, RawPair, shuffled_split
+from .files import reading
 
 TASKS = ("auto", "classes", "real")
 MOST_CLASSES = 20
 """With task "auto", integers of at most so many values are classes."""
-IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 Array = np.ndarray[Any, Any]
 
 
@@ -44,8 +44,6 @@ class Split:
 
     def __post_init__(self) -> None:
         check_choice(self.name, "task", self.task, TASKS)
-        check_number(self.name, "test_share", self.test_share, 0, 1, above=True)
-        check_integer(self.name, "split", self.split, 0)
         if not self.path:
             raise DataError(f"data '{self.name}' needs a path: {self.name}:PATH")
 
@@ -112,38 +110,6 @@ class Npz(Split):
         return self.assemble((arrays["x"], arrays["y"]), test)
 
 
-@dataclass(frozen=True)
-class Images(Split):
-    """A folder of images with one folder per class, or with train/ and test/ of this kind.
-
-    Args:
-        size: height and width that images are scaled to.
-        gray: one channel instead of three.
-    """
-
-    size: int = 32
-    gray: bool = False
-
-    name = "images"
-    summary = "a folder of images of yours, one folder per class: images:FOLDER"
-
-    def read(self, folder: str | None) -> Raw:
-        root = Path(self.path)
-        if not root.is_dir():
-            raise FileError(f"{self.path}: there is no such folder")
-        if (root / "train").is_dir() and (root / "test").is_dir():
-            return self.assemble(self._examples(root / "train"), self._examples(root / "test"))
-        return self.assemble(self._examples(root), None)
-
-    def _examples(self, root: Path) -> tuple[Any, Any]:
-        classes = sorted(entry for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-        files = [(path, entry.name) for entry in classes for path in image_files(entry)]
-        if not files:
-            raise DataError(f"{root} has no folders of images; each class needs one")
-        pixels = [read_image(path, self.size, gray=self.gray) for path, _ in files]
-        return torch.stack(pixels), np.array([name for _, name in files])
-
-
 def assemble(
     name: str, train: tuple[Any, Any], test: tuple[Any, Any] | None, task: str, test_share: float, split: int
 ) -> Raw:
@@ -189,8 +155,8 @@ def read_targets(parts: Sequence[Array], task: str, owner: str) -> tuple[list[Te
             raise DataError(f"{owner}: target {values[0]!r:.40} is no number, but `task` is 'real'")
         numbers = torch.from_numpy(values.astype(np.float64)).reshape(len(values), -1)
         return list(numbers.split(sizes)), None
-    distinct, places = np.unique(values if integers else np.array([_text(one) for one in values.tolist()]),
-                                 return_inverse=True)  # fmt: skip
+    names = values if integers else np.array([_text(one) for one in values.tolist()])
+    distinct, places = np.unique(names, return_inverse=True)
     if len(distinct) < 2:
         raise DataError(f"{owner}: every target is '{distinct[0]}'; there must be at least two classes")
     return list(torch.from_numpy(places.reshape(-1)).split(sizes)), tuple(str(name) for name in distinct.tolist())
@@ -216,42 +182,18 @@ def _as_pandas(frame: Any) -> Any:
     return pandas.DataFrame({str(name): frame[name].to_list() for name in frame.columns})
 
 
-def read_table(path: str) -> Any:
+def read_table(path: str | os.PathLike[str]) -> Any:
     """Return a csv, tsv or parquet file as a pandas DataFrame."""
     import pandas
 
     place = Path(path).expanduser()
-    try:
+    with reading(path, "a table"):
         if place.suffix == ".parquet":
             return pandas.read_parquet(place)
         return pandas.read_csv(place, sep="\t" if place.suffix == ".tsv" else ",")
-    except (OSError, ValueError) as error:
-        raise FileError(f"{path} cannot be read as a table: {' '.join(str(error).split())}") from error
 
 
-def read_npz(path: str) -> dict[str, Array]:
+def read_npz(path: str | os.PathLike[str]) -> dict[str, Array]:
     """Return the arrays of an npz file; arrays of objects are pickles and are refused."""
-    try:
-        with np.load(io.BytesIO(Path(path).expanduser().read_bytes()), allow_pickle=False) as found:
-            return {name: found[name] for name in found.files}
-    except (OSError, ValueError, AttributeError, EOFError) as error:
-        raise FileError(f"{path} cannot be read as an npz file: {' '.join(str(error).split())}") from error
-
-
-def image_files(folder: Path) -> list[Path]:
-    """Return the images of a folder in the order of their names."""
-    return sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGE_ENDINGS)
-
-
-def read_image(path: Path, size: int, *, gray: bool = False) -> Tensor:
-    """Return one image as bytes (C, size, size); its proportions are not kept."""
-    # Imported here: Pillow belongs to the lab extra and is needed for images alone.
-    from PIL import Image
-
-    try:
-        with Image.open(path) as image:
-            small = image.convert("L" if gray else "RGB").resize((size, size), Image.Resampling.BILINEAR)
-    except (OSError, ValueError, SyntaxError) as error:
-        raise FileError(f"{path} cannot be read as an image: {error}") from error
-    array = torch.from_numpy(np.array(small, np.uint8))
-    return array.unsqueeze(0) if gray else array.movedim(2, 0).contiguous()
+    with reading(path, "an npz file"), np.load(Path(path).expanduser(), allow_pickle=False) as found:
+        return {name: found[name] for name in found.files}

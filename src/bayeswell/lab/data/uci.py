@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 
-from ...core.errors import FileError, SettingError, check_choice
+from ...core.errors import SettingError, check_choice
 from .dataset import Raw
-from .files import DataFile, obtain, read_members
+from .files import read_members, reading
 
 SETS = {
     "boston": "bostonHousing",
@@ -25,7 +25,7 @@ SETS = {
     "yacht": "yacht",
 }
 """Folder of each set in the archive."""
-_ARCHIVE = DataFile("uci/UCI_Datasets.tar.gz")
+_ARCHIVE = "uci/UCI_Datasets.tar.gz"
 
 
 @dataclass(frozen=True)
@@ -54,16 +54,11 @@ class Uci:
 
     def read(self, folder: str | None) -> Raw:
         names = ("data", "index_features", "index_target", f"index_train_{self.split}", f"index_test_{self.split}")
-        table, *indices = self._tables(names, folder)
+        paths = [f"UCI_Datasets/{SETS[self.set]}/data/{name}.txt" for name in names]
+        members = read_members(_ARCHIVE, paths, folder)
+        with reading(_ARCHIVE, f"the tables of {self.set}"):
+            table, *indices = (np.loadtxt(io.BytesIO(members[path]), ndmin=2) for path in paths)
         features, target, train, test = (index.reshape(-1).astype(np.int64) for index in indices)
         values = torch.from_numpy(table)
         train_pair, test_pair = ((values[rows][:, features], values[rows][:, target]) for rows in (train, test))
         return Raw(f"uci-{self.set}", train_pair, test_pair)
-
-    def _tables(self, names: tuple[str, ...], folder: str | None) -> list[np.ndarray[Any, Any]]:
-        paths = [f"UCI_Datasets/{SETS[self.set]}/data/{name}.txt" for name in names]
-        members = read_members(obtain(self.name, _ARCHIVE, folder), _ARCHIVE.path, set(paths).__contains__)
-        try:
-            return [np.loadtxt(io.BytesIO(members[path]), ndmin=2) for path in paths]
-        except (KeyError, ValueError) as error:
-            raise FileError(f"{_ARCHIVE.path} does not hold the tables of {self.set}: {error}") from error
