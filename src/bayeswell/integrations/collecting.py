@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -11,12 +10,12 @@ from torch import nn
 
 from ..averaging import AVERAGERS
 from ..core.errors import DataError, NetworkError
-from ..core.protocols import POINT, AveragerPart, Inputs, Progress
+from ..core.protocols import AveragerPart, Inputs, Progress
 from ..core.pytree import tree_map
 from ..core.random import make_generator
 from ..nn import BayesianModule, has_statistics
 from ..training.data import Columns
-from ..training.finalize import with_statistics
+from ..training.finalize import averaged_model
 
 
 class Collector:
@@ -64,16 +63,8 @@ class Collector:
         model = self.model
         if data is None and has_statistics(model.net):
             raise DataError("the network has BatchNorm statistics: give the training batches, as finalize(loader)")
-        frozen = {id(p): p for p in model.net.parameters() if not p.requires_grad}
-        own = copy.deepcopy(model, frozen).eval()  # frozen weights are shared
-        averaged = own.with_posterior(self._averager.finalize(own))
-        with torch.no_grad():
-            for name, value in self._averager.other_params().items():
-                averaged.net.get_parameter(name).copy_(value)
-        was_point = POINT in model.posterior.provides
         device = model.posterior.mean.device
-        generator = make_generator(seed, device)
-        return with_statistics(averaged, lambda: _inputs(data, model, device), generator, each_draw=was_point)
+        return averaged_model(model, self._averager, lambda: _inputs(data, model, device), make_generator(seed, device))
 
     def state_dict(self) -> dict[str, Any]:
         return {"step": self.step, "averager": self._averager.state_dict()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .budget import Plan, within_budget
+from .budget import within_budget
 from .build import build
 from .method import (
     METHODS,
@@ -12,7 +12,6 @@ from .method import (
     method_from_settings,
     method_names,
     method_settings,
-    register_method,
     with_tuples,
 )
 from .state import TrainState
@@ -22,7 +21,6 @@ __all__ = [
     "METHODS",
     "AutoTemperature",
     "Method",
-    "Plan",
     "TrainState",
     "build",
     "find_method",
@@ -30,7 +28,6 @@ __all__ = [
     "method_from_settings",
     "method_names",
     "method_settings",
-    "register_method",
     "with_tuples",
     "within_budget",
 ]

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from ..core.protocols import EMPIRICAL, POINT, Inputs
+from ..core.protocols import EMPIRICAL, POINT, Averager, Inputs
 from ..core.random import derive_seed, make_generator
 from ..methods import TrainState
-from ..nn import FROZEN, BayesianModule, has_statistics, reestimate_statistics, statistics_of, trained_params
+from ..nn import FROZEN, BayesianModule, has_statistics, reestimate_statistics, statistics_of
 from ..posteriors import Empirical
 from .data import Data
 from .devices import Devices, Engine, device_of
@@ -44,14 +44,26 @@ def finalize(state: TrainState, data: Data, seed: int = 0, engine: Engine | None
         return model.with_posterior(posterior, state.method.prediction)
     if state.averager is None:
         return model
-    averaged = model.with_posterior(state.averager.finalize(model))
-    if trained_params(model.net) or has_statistics(model.net):
-        averaged = copy.deepcopy(averaged)  # the state may train further
+    return averaged_model(model, state.averager, lambda: (inputs for inputs, _ in batches()), generator)
+
+
+def averaged_model(
+    model: BayesianModule, averager: Averager, inputs: InputPass | None, generator: torch.Generator
+) -> BayesianModule:
+    """Return a copy of the model under the posterior of the averager; the model may train further.
+
+    Args:
+        inputs: makes a pass over the training inputs, for BatchNorm statistics; None: they stay.
+    """
+    frozen = {id(p): p for p in model.net.parameters() if not p.requires_grad}
+    own = copy.deepcopy(model, frozen).eval()  # frozen weights are shared
+    averaged = own.with_posterior(averager.finalize(own))
     with torch.no_grad():
-        for name, value in state.averager.other_params().items():
+        for name, value in averager.other_params().items():
             averaged.net.get_parameter(name).copy_(value)
-    was_point = POINT in model.posterior.provides
-    return with_statistics(averaged, lambda: (inputs for inputs, _ in batches()), generator, each_draw=was_point)
+    if inputs is None:
+        return averaged
+    return with_statistics(averaged, inputs, generator, each_draw=POINT in model.posterior.provides)
 
 
 def with_statistics(

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ..averaging import SWAG, SWAGDiagonal
@@ -26,7 +25,7 @@ from .as_given import mean_outputs, settle_noise
 from .check import check_network
 from .data import Columns, Data, as_data
 from .devices import device_of
-from .finalize import with_statistics
+from .finalize import averaged_model
 
 
 @dataclass(frozen=True, repr=False)
@@ -156,34 +155,23 @@ def swag(
     kind = SWAG if structure == "low_rank" else SWAGDiagonal
     model = bayesian(net, "delta", prior, where)
     averager = kind(start=0.0, cycle=1, **settings).build(model, len(given), 1)
-    for step, state in enumerate(_states(net, given)):
-        _load(model, state)
+    for step, snapshot in enumerate(_snapshots(net, given)):
+        model = bayesian(snapshot, "delta", prior, where)
         averager.after_step(model, Progress(step, len(given), 0, 1))
-    model = model.with_posterior(averager.finalize(model))
-    _load(model, averager.other_params())
-    if data is not None:
-        batches = _data(net, data, batch_size)
-        settle_noise(own, *mean_outputs(model, _pass(model, batches)))
-        generator = make_generator(derive_seed(seed, "draws"), device_of(model))
-        model = with_statistics(model, lambda: (x for x, _ in _pass(model, batches)), generator, each_draw=True)
-    elif has_statistics(model.net):
-        message = "swag: BatchNorm statistics belong to the weights they were gathered with; give `data` to find them"
-        warnings.warn(message, BayeswellWarning, stacklevel=2)
-    return PostHoc(model, own)
+    generator = make_generator(derive_seed(seed, "draws"), device_of(model))
+    if data is None:
+        if has_statistics(model.net):
+            message = "swag: the BatchNorm statistics are those of the last checkpoint; give `data` to find new ones"
+            warnings.warn(message, BayeswellWarning, stacklevel=2)
+        return PostHoc(averaged_model(model, averager, None, generator), own)
+    batches = _data(net, data, batch_size)
+    settle_noise(own, *mean_outputs(averaged_model(model, averager, None, generator), _pass(model, batches)))
+    inputs = lambda: (inputs for inputs, _ in _pass(model, batches))  # noqa: E731
+    return PostHoc(averaged_model(model, averager, inputs, generator), own)
 
 
-@torch.no_grad()
-def _load(model: BayesianModule, tensors: Mapping[str, Tensor]) -> None:
-    """Set the weights, if they are given, and other parameters and buffers."""
-    if all(name in tensors for name in model.layout.slices):
-        model.posterior.mean.copy_(model.layout.flatten(tensors))
-    for name, tensor in [*model.net.named_parameters(), *model.net.named_buffers()]:
-        if name in tensors:
-            tensor.copy_(tensors[name])
-
-
-def _states(net: nn.Module, checkpoints: Sequence[Any]) -> Iterator[Mapping[str, Tensor]]:
-    """Yield the state dict of each checkpoint, checked against the network."""
+def _snapshots(net: nn.Module, checkpoints: Sequence[Any]) -> Iterator[nn.Module]:
+    """Yield the network at each checkpoint."""
     own = copy.deepcopy(net)
     for number, checkpoint in enumerate(checkpoints):
         state = checkpoint.state_dict() if isinstance(checkpoint, nn.Module) else checkpoint
@@ -194,4 +182,4 @@ def _states(net: nn.Module, checkpoints: Sequence[Any]) -> Iterator[Mapping[str,
         except RuntimeError as error:
             reason = " ".join(str(error).split())[:200]
             raise NetworkError(f"checkpoint {number} does not fit the network: {reason}") from error
-        yield own.state_dict()
+        yield own
