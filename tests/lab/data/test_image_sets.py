@@ -102,6 +102,7 @@ def test_svhn_crops_for_cifar(tmp_path: Path) -> None:
         (gzip.compress(b"\x01\x00\x08\x01"), "not an idx file"),
         (gzip.compress(b"\x00\x00\x08\x01\x00\x00\x00\x05abc"), r"shape \(5,\), but 3 bytes"),
     ],
+    ids=["not gzip", "cut", "wrong magic number", "too few bytes"],
 )
 def test_broken_idx_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
     write(tmp_path / "file", content)
