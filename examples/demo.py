@@ -34,7 +34,9 @@ from bayeswell.prediction import evaluate
 FOLDER = Path(__file__).parents[1] / "build" / "demo"
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 METHODS = ("ordinary training", "Laplace on it", "fit, the default", "ensemble of five")
-CURVE_EPOCHS, DIGIT_EPOCHS, BATCH, DRAWS = 400, 15, 50, 200
+SMOKE = os.environ.get("BAYESWELL_SMOKE") == "1"  # only that it runs
+CURVE_EPOCHS, DIGIT_EPOCHS = (2, 2) if SMOKE else (400, 15)
+BATCH, DRAWS = 50, 200
 SURE = 0.9
 COLORS = {
     "light": {"background": "#fffffe", "ink": "#1f2328", "in": "#0072b2", "out": "#d55e00"},
@@ -268,18 +270,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
     parser.add_argument("--pictures", action="store_true", help="also write the pictures of README.md")
-    parser.add_argument("--smoke", action="store_true", help="few epochs: only that it runs")
     settings = parser.parse_args()
-    if settings.smoke:
-        global CURVE_EPOCHS, DIGIT_EPOCHS
-        CURVE_EPOCHS, DIGIT_EPOCHS = 2, 2
     began = time.monotonic()
-    jobs = [delayed(task)(seed) for seed in range(settings.seeds) for task in (curve, digits)]
-    found = Parallel(n_jobs=1 if settings.smoke else 2)(jobs)
+    seeds = 1 if SMOKE else settings.seeds
+    jobs = [delayed(task)(seed) for seed in range(seeds) for task in (curve, digits)]
+    found = Parallel(n_jobs=2)(jobs)
     curves, images = found[::2], found[1::2]
     FOLDER.mkdir(parents=True, exist_ok=True)
     draw(curves[0], images[0]).savefig(FOLDER / "demo.png", dpi=110)
-    lines = report(mean_scores(curves), mean_scores(images), settings.seeds, time.monotonic() - began)
+    lines = report(mean_scores(curves), mean_scores(images), seeds, time.monotonic() - began)
     write_page(lines)
     if settings.pictures:
         write_pictures(curves[0], images[0])
