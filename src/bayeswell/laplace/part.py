@@ -128,7 +128,7 @@ class Laplace:
                     nonlocal nll
                     if not bool(outputs.isfinite().all()):
                         raise NetworkError("laplace: the outputs of the network hold NaN or inf")
-                    nll += float(likelihood.nll(outputs.detach(), targets).double().sum())
+                    nll += float(likelihood.nll(outputs.detach(), targets).detach().double().sum())
                     return curvature_columns(likelihood, outputs, targets, self.draws, generator)
 
                 structure.add_batch(inputs, columns)

@@ -143,7 +143,7 @@ def _chains_have_mixed(trained: Trained) -> Check:
     if draws.shape[1] < 4:
         return Check("mixing", False, f"whether the sampler has mixed cannot be told from {kept}; train longer", 0.0)
     report = chain_report(draws)
-    if report.constant == report.quantities:
+    if math.isnan(report.r_hat):
         return Check("mixing", False, "all draws of the sampler are equal: it never moved; raise lr", 0.0)
     if report.median_ess < max(LEAST_EFFECTIVE, report.ess_limit):
         found = f"whether the sampler has mixed cannot be told: {report.median_ess:.0f} effective draws ({kept})"
