@@ -11,10 +11,8 @@ from bayeswell.likelihoods import (
     Bernoulli,
     Categorical,
     Gaussian,
-    NegativeBinomial,
     NextToken,
     Poisson,
-    StudentT,
 )
 
 CASES: dict[str, tuple[Likelihood, tuple[int, ...]]] = {
@@ -26,9 +24,7 @@ CASES: dict[str, tuple[Likelihood, tuple[int, ...]]] = {
     "gaussian, learned": (Gaussian(std=0.7), (5, 2)),
     "gaussian, per output": (Gaussian("per_output", std=(0.4, 1.3)), (5, 2)),
     "gaussian, per input": (Gaussian("per_input"), (5, 4)),
-    "student_t": (StudentT(scale=0.8, df=7.5, learn_df=True), (5, 2)),
     "poisson": (Poisson(), (5, 2)),
-    "negative_binomial": (NegativeBinomial(dispersion=0.45), (5, 2)),
     "next_token": (NextToken(), (2, 4, 3)),
 }
 """Name: likelihood and shape of the outputs."""

@@ -42,9 +42,8 @@ def test_density_of_real_targets_integrates_to_one(name: str) -> None:
     assert float(product / other) == pytest.approx(1, rel=1e-6)
 
 
-@pytest.mark.parametrize("name", ["poisson", "negative_binomial"])
-def test_probabilities_of_counts_sum_to_one_and_match_the_moments(name: str) -> None:
-    likelihood, outputs = CASES[name][0], outputs_of(name)[:1, :1]
+def test_probabilities_of_counts_sum_to_one_and_match_the_moments() -> None:
+    likelihood, outputs = CASES["poisson"][0], outputs_of("poisson")[:1, :1]
     counts = torch.arange(400, dtype=torch.float64)[:, None]
     mass = torch.exp(-likelihood.nll(outputs.expand(400, 1), counts)).detach()
     mean, variance = (part.detach() for part in likelihood.mean_and_variance(outputs))
@@ -181,7 +180,7 @@ def test_half_precision_outputs_have_a_float32_loss(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["gaussian, learned", "student_t", "poisson", "bernoulli"])
+@pytest.mark.parametrize("name", ["gaussian, learned", "poisson", "bernoulli"])
 def test_column_targets_do_not_broadcast(name: str) -> None:
     likelihood, outputs = CASES[name][0], outputs_of(name)[:, :1]
     targets = likelihood.sample(outputs, make_generator(1))

@@ -169,7 +169,7 @@ def test_quantiles_without_cdf_come_from_drawn_targets() -> None:
 
 
 def test_heavy_tails_have_quantiles() -> None:
-    prediction = mixture({"name": "student_t", "noise": "known", "df": 1.0}, F[:1])
+    prediction = mixture(lambda f: torch.distributions.StudentT(1.0, f), F[:1])
     levels = stats.cauchy.cdf(prediction.quantile(0.9), F[0].numpy())
     assert np.abs(levels - 0.9).max() < 5 * math.sqrt(0.09 / 10_000)
 

@@ -6,15 +6,14 @@ from ..core.protocols import Likelihood
 from ..core.registry import Registry
 from .bernoulli import Bernoulli
 from .categorical import Categorical
-from .counts import NegativeBinomial, Poisson
 from .distribution import DistributionLikelihood, adapt
 from .gaussian import Gaussian
 from .next_token import NextToken
-from .student_t import StudentT
+from .poisson import Poisson
 
 LIKELIHOODS: Registry[Likelihood] = Registry(
     "likelihood",
-    *(Categorical, Bernoulli, Gaussian, StudentT, Poisson, NegativeBinomial, NextToken),
+    *(Categorical, Bernoulli, Gaussian, Poisson, NextToken),
     requires=("nll", "check", "supports"),
     adapt=adapt,
 )
@@ -26,8 +25,6 @@ __all__ = [
     "Categorical",
     "DistributionLikelihood",
     "Gaussian",
-    "NegativeBinomial",
     "NextToken",
     "Poisson",
-    "StudentT",
 ]

@@ -61,15 +61,12 @@ class Bernoulli(DiagonalCurvature):
             raise DataError(f"bernoulli: {first_wrong(targets, wrong)}; targets must be 0 or 1")
         values = at_least_float32(outputs.detach())
         # Untrained logits scatter around 0, untrained sigmoids around 1/2.
-        if values.numel() >= 16 and bool(
-            (values >= 0).all() & (values <= 1).all() & ((values.mean() - 0.5).abs() < 0.15)
-        ):
-            warnings.warn(
-                "bernoulli: all outputs lie in 0 to 1; the likelihood applies the sigmoid itself, so remove it from "
-                "the network",
-                DataWarning,
-                stacklevel=2,
+        inside = (values >= 0).all() & (values <= 1).all()
+        if values.numel() >= 16 and bool(inside & ((values.mean() - 0.5).abs() < 0.15)):
+            message = (
+                "the outputs lie in 0 to 1; the likelihood applies the sigmoid itself, so remove it from the network"
             )
+            warnings.warn(f"bernoulli: {message}", DataWarning, stacklevel=2)
 
     def nll(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """(S,): sum of weight_y (softplus(f) - y f)."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.errors import DataError, DataWarning, SettingError, check_integer, check_number
+from ..core.errors import DataError, DataWarning, SettingError, check_number
 from ..core.protocols import Likelihood
 from ..core.random import random_signs
 from .common import (
@@ -21,7 +21,6 @@ from .common import (
     first_wrong,
     safe_sqrt,
     sum_per_example,
-    weight_tensor,
     weighted_copy,
     with_settings,
 )
@@ -59,10 +58,6 @@ class Categorical(Likelihood):
         self._position_roots: Tensor | None = None
         self.class_weights = as_class_weights(self.name, self.class_weights)
         check_number(self.name, "temperature", self.temperature, 0, above=True)
-        if self.ignore_index is not None:
-            self.ignore_index = check_integer(self.name, "ignore_index", self.ignore_index, -(2**62))
-        if self.class_axis is not None:
-            self.class_axis = check_integer(self.name, "class_axis", self.class_axis, -(2**62))
         if self.class_axis == 0:
             raise SettingError(f"{self.name}: `class_axis` must be 1 for (S, K, ...) or -1 for (S, ..., K), got 0")
 
@@ -72,20 +67,24 @@ class Categorical(Likelihood):
         axis = self._axis(outputs)
         classes = outputs.shape[axis]
         if targets.is_floating_point():
-            raise DataError(
-                f"{self.name}: targets are {targets.dtype}; class labels must be integers from 0 to {classes - 1} "
-                "(real-valued targets need likelihood='gaussian')"
-            )
+            allowed = f"integers from 0 to {classes - 1} (real-valued targets need likelihood='gaussian')"
+            raise DataError(f"{self.name}: targets are {targets.dtype}; class labels must be {allowed}")
         self._weights(outputs, classes)
-        self._check_shape(targets, outputs)
+        wanted = (*outputs.shape[:axis], *outputs.shape[axis + 1 :])
+        if tuple(targets.shape) != wanted:
+            one_hot = f"; convert one-hot labels by y.argmax({axis})" if targets.shape == outputs.shape else ""
+            raise DataError(f"{self.name}: targets have shape {tuple(targets.shape)}, not {wanted}{one_hot}")
         labels = targets.long()
         wrong = ((labels < 0) | (labels >= classes)) & self._is_valid(labels)
         if bool(wrong.any()):
             hint = "; to skip it set ignore_index=-100" if int(labels[wrong][0]) == -100 else ""
-            raise DataError(
-                f"{self.name}: {first_wrong(labels, wrong)}; labels must be integers from 0 to {classes - 1}{hint}"
+            raise DataError(f"{self.name}: {first_wrong(labels, wrong)}; labels must be 0 to {classes - 1}{hint}")
+        values = at_least_float32(outputs.detach())
+        if bool((values >= 0).all() & ((values.sum(axis) - 1).abs() < 1e-2).all()):
+            message = (
+                "the outputs are probabilities; the likelihood applies softmax itself, so remove it from the network"
             )
-        self._warn_about_softmax(outputs.detach(), axis)
+            warnings.warn(f"{self.name}: {message}", DataWarning, stacklevel=2)
 
     def nll(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """(S,): sum over positions of weight_y (logsumexp(f) - f_y); 0 where y is ignored."""
@@ -146,7 +145,12 @@ class Categorical(Likelihood):
         return weighted_copy(self, weights)
 
     def _weights(self, like: Tensor, classes: int) -> Tensor | None:
-        return None if self.class_weights is None else weight_tensor(self.name, self.class_weights, classes, like)
+        if self.class_weights is None:
+            return None
+        count = len(self.class_weights)
+        if count != classes:
+            raise DataError(f"{self.name}: `class_weights` has {count} numbers, but there are {classes} classes")
+        return torch.tensor(self.class_weights, dtype=like.dtype, device=like.device)
 
     def _is_valid(self, targets: Tensor) -> Tensor:
         labels = targets.long()  # in a byte, -100 would be 156
@@ -160,35 +164,11 @@ class Categorical(Likelihood):
         """Axis of the classes, counted from the first."""
         shape = tuple(outputs.shape)
         if self.class_axis is None and len(shape) > 2:
-            raise DataError(
-                f"{self.name}: outputs have shape {shape}; set class_axis=1 for (S, K, ...), torch's convention, "
-                "or class_axis=-1 for (S, ..., K)"
-            )
+            allowed = "class_axis=1 for (S, K, ...) as in torch, or class_axis=-1 for (S, ..., K)"
+            raise DataError(f"{self.name}: outputs have shape {shape}; set {allowed}")
         axis = 1 if self.class_axis is None else self.class_axis
         axis = axis + len(shape) if axis < 0 else axis
         if not 0 < axis < len(shape) or shape[axis] < 2:
-            raise DataError(
-                f"{self.name}: outputs have shape {shape}; they must be logits (S, K) of at least 2 classes "
-                "(a single logit needs likelihood='bernoulli')"
-            )
+            allowed = "logits (S, K) of at least 2 classes (a single logit needs likelihood='bernoulli')"
+            raise DataError(f"{self.name}: outputs have shape {shape}; they must be {allowed}")
         return axis
-
-    def _check_shape(self, targets: Tensor, outputs: Tensor) -> None:
-        axis = self._axis(outputs)
-        wanted = (*outputs.shape[:axis], *outputs.shape[axis + 1 :])
-        if tuple(targets.shape) != wanted:
-            one_hot = f"; convert one-hot labels by y.argmax({axis})" if targets.shape == outputs.shape else ""
-            raise DataError(
-                f"{self.name}: targets have shape {tuple(targets.shape)}, but outputs of shape {tuple(outputs.shape)} "
-                f"need labels of shape {wanted}{one_hot}"
-            )
-
-    def _warn_about_softmax(self, outputs: Tensor, axis: int) -> None:
-        sums = at_least_float32(outputs).sum(axis)
-        if bool((outputs >= 0).all() & ((sums - 1).abs() < 1e-2).all()):
-            warnings.warn(
-                f"{self.name}: the outputs are probabilities (all at least 0, with sums of 1); the likelihood applies "
-                "softmax itself, so remove it from the network",
-                DataWarning,
-                stacklevel=3,
-            )

@@ -60,10 +60,9 @@ def match_shape(owner: str, targets: Tensor, shape: Sequence[int]) -> Tensor:
 def check_tensors(owner: str, targets: Any, outputs: Any) -> Tensor:
     """Return the targets in a dtype that torch can compute with; refuse empty and complex tensors."""
     for what, value in (("targets", targets), ("outputs", outputs)):
-        if not isinstance(value, Tensor):
-            raise DataError(f"{owner}: {what} must be a tensor, got a {type(value).__name__}")
-        if value.dim() == 0 or len(value) == 0:
-            raise DataError(f"{owner}: {what} of shape {tuple(value.shape)} hold no examples")
+        if not isinstance(value, Tensor) or value.dim() == 0 or len(value) == 0:
+            found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+            raise DataError(f"{owner}: {what} must be a tensor (S, ...), got {found} with no examples")
     if targets.is_complex():
         raise DataError(f"{owner}: targets are {targets.dtype}; they must be real numbers")
     unsigned = targets.dtype in (torch.uint16, torch.uint32, torch.uint64)
@@ -92,24 +91,14 @@ def safe_sqrt(values: Tensor) -> Tensor:
     return values.clamp_min(torch.finfo(values.dtype).tiny).sqrt()
 
 
-def as_class_weights(owner: str, values: Any) -> tuple[float, ...] | None:
-    """Return plain numbers, one for each class: finite, none below 0, at least one above."""
+def as_class_weights(owner: str, values: Sequence[float] | None) -> tuple[float, ...] | None:
+    """Return plain numbers, one for each class: none below 0, at least one above."""
     if values is None:
         return None
-    listed = values.tolist() if hasattr(values, "tolist") else values
-    if not isinstance(listed, list | tuple) or len(listed) < 2:
-        raise SettingError(f"{owner}: `class_weights` must be one number for each class, got {values!r}")
-    numbers = tuple(check_number(owner, "class_weights", value, 0) for value in listed)
-    if not any(numbers):
-        raise SettingError(f"{owner}: `class_weights` must not all be 0")
+    numbers = tuple(check_number(owner, "class_weights", float(value), 0) for value in values)
+    if len(numbers) < 2 or not any(numbers):
+        raise SettingError(f"{owner}: `class_weights` must be a number for each class, not all 0, got {values!r}")
     return numbers
-
-
-def weight_tensor(owner: str, weights: Sequence[float], classes: int, like: Tensor) -> Tensor:
-    """(K,): class weights with the dtype and device of ``like``."""
-    if len(weights) != classes:
-        raise DataError(f"{owner}: `class_weights` has {len(weights)} numbers, but there are {classes} classes")
-    return torch.tensor(weights, dtype=like.dtype, device=like.device)
 
 
 def weighted_copy(likelihood: LikelihoodT, weights: Tensor) -> LikelihoodT:

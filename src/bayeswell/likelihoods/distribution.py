@@ -115,15 +115,11 @@ class DistributionLikelihood(Likelihood):
         except ValueError as error:  # of torch: a parameter is not allowed, such as a rate below 0
             raise NetworkError(f"{self._owner}: {' '.join(str(error).split()):.250}") from error
         if not isinstance(found, Distribution):
-            raise SettingError(
-                f"likelihood {self._owner} must return a torch.distributions.Distribution of the outputs, got a "
-                f"{type(found).__name__} (for squared errors use likelihood='gaussian')"
-            )
+            allowed = "a torch.distributions.Distribution (for squared errors use likelihood='gaussian')"
+            raise SettingError(f"likelihood {self._owner} must return {allowed}, got a {type(found).__name__}")
         if not found.batch_shape or found.batch_shape[0] != len(values):
-            raise DataError(
-                f"{self._owner}: the first axis of the distribution must count the {len(values)} examples, got "
-                f"batch shape {tuple(found.batch_shape)} for outputs of shape {tuple(values.shape)}"
-            )
+            shape = tuple(found.batch_shape)
+            raise DataError(f"{self._owner}: batch shape {shape}; the first axis must count the {len(values)} examples")
         if "_predictions" not in self.__dict__:
             self.__dict__["_predictions"] = _predictions(found)
             self.is_discrete = bool(getattr(_base(found).support, "is_discrete", False))
@@ -155,9 +151,7 @@ def adapt(choice: Any) -> Likelihood | None:
     """Return the likelihood of a function or module that returns a distribution; None for anything else."""
     if isinstance(choice, Distribution) or (isinstance(choice, type) and issubclass(choice, Distribution)):
         name = choice.__name__ if isinstance(choice, type) else type(choice).__name__
-        raise SettingError(
-            f"likelihood = {name} does not depend on outputs; use a function, lambda outputs: {name}(...)"
-        )
+        raise SettingError(f"likelihood = {name} does not depend on outputs; use lambda outputs: {name}(...)")
     if isinstance(choice, type) or hasattr(choice, "nll") or not callable(choice):
         return None
     return FunctionLikelihood(choice)

@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..core.errors import DataError, SettingError, check_choice, check_integer, check_number
+from ..core.errors import DataError, SettingError, check_choice, check_number
 from ..core.random import standard_normal
 from .common import (
     LOG_LIMIT,
@@ -74,15 +74,11 @@ class Gaussian(DiagonalCurvature):
             raise SettingError(f"gaussian: `std` = {self.std!r} is unused with noise 'per_input'; leave it out")
         if self.noise == LEARNED and stds is not None:
             raise SettingError("gaussian: several `std` need noise 'per_output' (learned) or 'known' (fixed)")
-        if self.outputs is not None:
-            check_integer(self.name, "outputs", self.outputs)
-        if stds is None:
-            if self.noise == PER_OUTPUT and self.outputs is None:
-                raise SettingError("gaussian: noise 'per_output' needs the number of outputs, as in outputs=3")
-            return self.outputs if self.noise == PER_OUTPUT else None
-        if not stds or self.outputs not in (None, len(stds)):
-            raise SettingError(f"gaussian: `std` has {len(stds)} numbers, but `outputs` is {self.outputs}")
-        return len(stds)
+        if stds is not None:
+            return len(stds)
+        if self.noise == PER_OUTPUT and self.outputs is None:
+            raise SettingError("gaussian: noise 'per_output' needs the number of outputs, as in outputs=3")
+        return self.outputs if self.noise == PER_OUTPUT else None
 
     def check(self, targets: Tensor, outputs: Tensor) -> None:
         """Refuse truth values, NaN, infinity and wrong shapes."""
@@ -144,10 +140,8 @@ class Gaussian(DiagonalCurvature):
         shift = math.log(self.noise_factor)
         if self.noise == PER_INPUT:
             if values.dim() < 2 or values.shape[-1] % 2:
-                raise DataError(
-                    f"gaussian: outputs have shape {tuple(values.shape)}; noise 'per_input' needs an even last axis "
-                    "(means, then log stds)"
-                )
+                allowed = "an even last axis (means, then log stds)"
+                raise DataError(f"gaussian: outputs have shape {tuple(values.shape)}; 'per_input' needs {allowed}")
             mean, log_std = values.chunk(2, dim=-1)
             return mean, log_std.clamp(-LOG_LIMIT, LOG_LIMIT) + shift
         found = values.shape[-1] if values.dim() > 1 else 1

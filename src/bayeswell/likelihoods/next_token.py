@@ -47,10 +47,8 @@ class NextToken(Categorical):
 
     def check(self, targets: Tensor, outputs: Tensor) -> None:
         if isinstance(outputs, Tensor) and (outputs.dim() != 3 or outputs.shape[1] < 2):
-            raise DataError(
-                f"next_token: outputs have shape {tuple(outputs.shape)}; they must be logits (S, T, K) of sequences "
-                "of at least 2 tokens"
-            )
+            shape = tuple(outputs.shape)
+            raise DataError(f"next_token: outputs have shape {shape}; they must be logits (S, T, K) of T > 1 tokens")
         super().check(targets, outputs)
 
     def nll(self, outputs: Tensor, targets: Tensor) -> Tensor:

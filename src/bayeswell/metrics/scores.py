@@ -88,6 +88,7 @@ _TABLE = (
     Score("expected_nll", "Expected NLL", "lower", "nats", needs=("expected_losses",), function=_mean_of),
     Score("crps", "CRPS", "lower", "y", needs=("crps",), function=_mean_of),
     Score("ece", "ECE", "lower", "", _SHARE, _CLASSES, ece),
+    Score("ece_20", "ECE, 20 bins", "lower", "", _SHARE, _CLASSES, partial(ece, bins=20)),
     Score("ece_quantile", "ECE, adaptive", "lower", "", _SHARE, _CLASSES, partial(ece, binning="quantile")),
     Score("brier", "Brier", "lower", "", (0.0, 2.0), _CLASSES, brier),
     Score("aurc", "AURC", "lower", "", _SHARE, _CLASSES, _aurc),

@@ -21,8 +21,8 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):  # type: ignore[misc
     """Means and stds of a posterior of networks, noise included.
 
     The parameters are those of ``BayesianClassifier`` without ``class_weight``. ``likelihood=None`` is Gaussian noise
-    with a learned std for each target; others are ``{"name": "gaussian", "noise": "per_input"}``, "student_t",
-    "poisson", ... ``standardize`` scales real targets too: predictions and a known noise std are in the units of y.
+    with a learned std for each target; others are ``{"name": "gaussian", "noise": "per_input"}``, "poisson",
+    ... ``standardize`` scales real targets too: predictions and a known noise std are in the units of y.
     """
 
     _target_checks: ClassVar[Mapping[str, Any]] = {"y_numeric": True, "multi_output": True}
