@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import sys
@@ -78,7 +79,9 @@ def _run_cells(study: Study, scale: Scale, cells: Sequence[Cell], place: Path, w
     curves: dict[tuple[str, int], dict[str, list[float]]] = {}
     for cell in cells:
         for seed in range(scale.seeds) if callbacks_wanted(cell) else ():
-            curves[key(cell), seed] = _train_with_curves(cell, problem, methods[key(cell)], seed, place)
+            # ``compare`` meets the error again, and records it.
+            with contextlib.suppress(Exception):
+                curves[key(cell), seed] = _train_with_curves(cell, problem, methods[key(cell)], seed, place)
     compared = compare(methods, {"data": problem}, seeds=scale.seeds, folder=place, workers=workers, progress=False)
     lines = []
     for run in compared.runs:

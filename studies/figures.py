@@ -80,7 +80,8 @@ def curve_figure(
 
     Means over seeds. Of several curves each cell shows the first one that it has.
     """
-    panel, drawn = open_panel(None, "light", title or curves[0], "epoch", curves[0].partition(".")[2]), 0
+    places_name = steps_of(curves[0]).rpartition(".")[2]
+    panel, drawn = open_panel(None, "light", title or curves[0], places_name, curves[0].partition(".")[2]), 0
     for label in cells or found.study.labels:
         lines = _lines(found, label, at)
         curve = next((one for one in curves if any(one in line.curves for line in lines)), None)
