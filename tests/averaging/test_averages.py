@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from averaging.paths import BATCHES, Array, averaged, covariance_of, numbers, path, put, small_model, watch
-from bayeswell.averaging import AVERAGERS, EMA, HWA, SWA, SWAG, SnapshotSchedule, SWAGDiagonal
+from bayeswell.averaging import AVERAGERS, EMA, HWA, SWA, SWAG, SWAGDiagonal
+from bayeswell.averaging.snapshots import SnapshotSchedule
 from bayeswell.core.errors import DivergenceError, SettingError
 from bayeswell.core.protocols import Progress
 from bayeswell.nn import trained_params
@@ -194,7 +195,3 @@ def test_runs_that_are_too_short_are_refused_before_training() -> None:
     for part in (SWA(0.9, 30), SWAG(0.75, 20), SWAG(0.75, None, rank=20), HWA(0.9, 4, variance="swag")):
         with pytest.raises(SettingError, match="snapshots"):
             part.build(model, STEPS, BATCHES)  # type: ignore[attr-defined]
-    averager = SWA(0.5, 4).build(model, STEPS, BATCHES)
-    averager.check_schedule(lambda step: step == 23)  # type: ignore[attr-defined]
-    with pytest.raises(SettingError, match="use 'bank'"):
-        averager.check_schedule(lambda step: step == 22)  # type: ignore[attr-defined]

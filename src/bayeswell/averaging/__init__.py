@@ -6,7 +6,6 @@ from ..core.protocols import AveragerPart
 from ..core.registry import Registry
 from .bank import Bank, CycleEnds
 from .hwa import HWA, literal_variance
-from .snapshots import MomentsAverager, SnapshotAverager, SnapshotSchedule, snapshot_schedule
 from .swa import EMA, SWA
 from .swag import SWAG, SWAGDiagonal
 
@@ -23,10 +22,6 @@ __all__ = [
     "SWAG",
     "Bank",
     "CycleEnds",
-    "MomentsAverager",
     "SWAGDiagonal",
-    "SnapshotAverager",
-    "SnapshotSchedule",
     "literal_variance",
-    "snapshot_schedule",
 ]

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-import shutil
-import tempfile
 import uuid
 import warnings
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..core.errors import BayeswellWarning, CompositionError, SettingError, check_integer, check_number
+from ..core.errors import BayeswellWarning, CompositionError, SettingError, check_integer
 from ..core.protocols import EMPIRICAL, POINT, Averager, BayesianModel, Posterior, Progress
 from ..nn import trained_params
 from ..posteriors import Empirical
@@ -29,21 +26,17 @@ class DrawStore:
     A saved state holds the rows, or the name of the file and the number of its rows.
     """
 
-    def __init__(self, planned: int, like: Tensor, folder: str | None, memory_limit: float) -> None:
-        self.planned, self.like, self.count = planned, like, 0
-        self.folder = self.place = folder
-        if folder is None and planned * like.numel() * like.element_size() > memory_limit:
-            self.place = tempfile.mkdtemp(prefix="bayeswell-bank-")
-            weakref.finalize(self, shutil.rmtree, self.place, ignore_errors=True)
+    def __init__(self, planned: int, like: Tensor, folder: str | None) -> None:
+        self.planned, self.like, self.folder, self.count = planned, like, folder, 0
         self._open(f"draws-{uuid.uuid4().hex[:12]}.bin")
 
     def _open(self, name: str) -> None:
         self.name, size = name, self.planned * self.like.numel()
-        if self.place is None:
+        if self.folder is None:
             self.rows = torch.empty(self.planned, self.like.numel(), dtype=self.like.dtype)
             return
-        Path(self.place).mkdir(parents=True, exist_ok=True)
-        mapped = torch.from_file(str(Path(self.place) / name), shared=True, size=size, dtype=self.like.dtype)
+        Path(self.folder).mkdir(parents=True, exist_ok=True)
+        mapped = torch.from_file(str(Path(self.folder) / name), shared=True, size=size, dtype=self.like.dtype)
         self.rows = mapped.view(self.planned, -1)
 
     def append(self, row: Tensor) -> None:
@@ -56,8 +49,6 @@ class DrawStore:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.count = int(state["count"])
-        if self.count > self.planned:
-            raise SettingError(f"bank: the saved state has {self.count} draws, this run keeps at most {self.planned}")
         if isinstance(state["rows"], str):
             self._open(Path(state["rows"]).name)
         else:
@@ -68,20 +59,12 @@ class BankAverager:
     """Keeps the network after each step that ``is_due`` names by the number of steps observed after burn-in."""
 
     def __init__(
-        self,
-        owner: str,
-        model: BayesianModel,
-        total_steps: int,
-        burn_in: int,
-        is_due: Callable[[int, int], bool],
-        store: DrawStore,
+        self, owner: str, model: BayesianModel, burn_in: int, is_due: Callable[[int, int], bool], store: DrawStore
     ) -> None:
         if POINT not in model.posterior.provides:
-            raise CompositionError(
-                f"averaging '{owner}' keeps weight vectors, but posterior '{model.posterior.part.name}' is a "
-                "distribution over them; use posterior 'delta'"
-            )
-        self.owner, self.total_steps, self.burn_in, self.is_due, self.store = owner, total_steps, burn_in, is_due, store
+            name = model.posterior.part.name
+            raise CompositionError(f"averaging '{owner}' keeps weight vectors; use posterior 'delta', not '{name}'")
+        self.owner, self.burn_in, self.is_due, self.store = owner, burn_in, is_due, store
         self.observed = 0
         self.extras: list[dict[str, Tensor]] = []
 
@@ -93,9 +76,8 @@ class BankAverager:
         if not self.is_due(progress.step, self.observed):
             return
         if self.store.count == self.store.planned:
-            warnings.warn(
-                f"{self.owner}: {self.store.planned} draws are kept, later ones are not", BayeswellWarning, stacklevel=2
-            )
+            message = f"{self.owner}: {self.store.planned} draws are kept, later ones are not"
+            warnings.warn(message, BayeswellWarning, stacklevel=2)
             return
         weights = model.posterior.mean.detach()
         check_finite(self.owner, weights)
@@ -114,18 +96,6 @@ class BankAverager:
     def other_params(self) -> Mapping[str, Tensor]:
         """Empty: each draw keeps the other parameters as they were."""
         return {}
-
-    def check_schedule(self, may_sample: Callable[[int], bool]) -> None:
-        """Refuse, before training, a sampler that offers no step at which a draw would be kept."""
-        observed = 0
-        for step in range(self.burn_in, self.total_steps):
-            observed += may_sample(step)
-            if may_sample(step) and self.is_due(step, observed):
-                return
-        raise SettingError(
-            f"{self.owner}: the sampler offers {observed} steps after burn-in, too few for one draw; train longer, or "
-            "lower `burn_in` or `thinning`"
-        )
 
     def state_dict(self) -> dict[str, Any]:
         return {"observed": self.observed, "extras": list(self.extras), **self.store.state_dict()}
@@ -152,15 +122,13 @@ class Bank:
         burn_in: steps that are dropped; None: half of all.
         thinning: one draw in so many of the steps after them; None: ``max_draws`` spread over the rest.
         max_draws: more are never kept.
-        folder: where draws go to a file that stays. Otherwise they are in memory.
-        memory_limit: bytes; more than that go to a temporary file.
+        folder: where draws go to a file that is mapped into memory. None: they are in memory.
     """
 
     burn_in: int | None = None
     thinning: int | None = None
     max_draws: int = 100
     folder: str | None = None
-    memory_limit: float = 1 << 30
 
     name: ClassVar[str] = "bank"
     paper: ClassVar[str] = "Welling and Teh 2011"
@@ -169,7 +137,6 @@ class Bank:
 
     def __post_init__(self) -> None:
         check_integer(self.name, "max_draws", self.max_draws)
-        check_number(self.name, "memory_limit", self.memory_limit, 0)
         if self.thinning is not None:
             check_integer(self.name, "thinning", self.thinning)
         if self.burn_in is not None:
@@ -180,13 +147,10 @@ class Bank:
         left = total_steps - burn_in
         thinning = math.ceil(left / self.max_draws) if self.thinning is None else self.thinning
         if left < 1 or thinning > left:
-            raise SettingError(
-                f"bank: burn_in = {burn_in} and thinning = {thinning} keep no draw of {total_steps} steps; lower them"
-            )
-        store = DrawStore(
-            min(left // thinning, self.max_draws), model.posterior.mean.detach(), self.folder, self.memory_limit
-        )
-        return BankAverager(self.name, model, total_steps, burn_in, lambda step, seen: seen % thinning == 0, store)
+            settings = f"burn_in = {burn_in} and thinning = {thinning}"
+            raise SettingError(f"bank: {settings} keep no draw of {total_steps} steps; lower them")
+        store = DrawStore(min(left // thinning, self.max_draws), model.posterior.mean.detach(), self.folder)
+        return BankAverager(self.name, model, burn_in, lambda step, seen: seen % thinning == 0, store)
 
 
 @dataclass(frozen=True)
@@ -209,8 +173,8 @@ class CycleEnds:
 
     def __post_init__(self) -> None:
         check_integer(self.name, "cycles", self.cycles)
-        if self.keep is not None and check_integer(self.name, "keep", self.keep) > self.cycles:
-            raise SettingError(f"cycle_ends: `keep` must be at most cycles = {self.cycles}, got {self.keep}")
+        if self.keep is not None and not 0 < self.keep <= self.cycles:
+            raise SettingError(f"cycle_ends: `keep` must be 1 to cycles = {self.cycles}, got {self.keep}")
 
     def build(self, model: BayesianModel, total_steps: int, batches: int) -> Averager:
         if self.cycles > total_steps:
@@ -218,5 +182,5 @@ class CycleEnds:
         length = math.ceil(total_steps / self.cycles)
         ends = [min(first + length, total_steps) - 1 for first in range(0, total_steps, length)]
         kept = frozenset(ends[-(self.keep or len(ends)) :])
-        store = DrawStore(len(kept), model.posterior.mean.detach(), None, math.inf)
-        return BankAverager(self.name, model, total_steps, 0, lambda step, seen: step in kept, store)
+        store = DrawStore(len(kept), model.posterior.mean.detach(), None)
+        return BankAverager(self.name, model, 0, lambda step, seen: step in kept, store)

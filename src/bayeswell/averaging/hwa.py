@@ -92,10 +92,7 @@ class HWA:
         check_choice(self.name, "covariance", self.covariance, ("diagonal", "low_rank"))
         check_choice(self.name, "feedback", self.feedback, ("none", "sample", "restart"))
         if self.variance == "literal":
-            raise SettingError(
-                "hwa: `variance` = 'literal' (eq. (4) as printed) is negative from the second snapshot on; use "
-                "'swag' (eq. (4) as it must be meant) or 'mixture' (which keeps the learned stds)"
-            )
+            raise SettingError("hwa: `variance` = 'literal' (eq. (4) as printed) is negative; use 'swag' or 'mixture'")
         if self.covariance == "low_rank" and self.variance == "mean":
             raise SettingError("hwa: `covariance` = 'low_rank' needs the spread of the means; use variance 'mixture'")
 
@@ -116,26 +113,18 @@ class HWA:
     def _check(self, posterior: Posterior) -> None:
         name = posterior.part.name
         if self.variance == "mean" and POINT in posterior.provides:
-            raise CompositionError(
-                f"hwa: `variance` = 'mean' averages stds, which posterior '{name}' has not; use 'swa'"
-            )
+            raise CompositionError(f"hwa: `variance` = 'mean' averages stds; posterior '{name}' has none; use 'swa'")
         if self.feedback == "restart" and not isinstance(posterior.mean, nn.Parameter):
-            raise CompositionError(
-                f"hwa: `feedback` = 'restart' sets the means, which posterior '{name}' does not allow"
-            )
+            raise CompositionError(f"hwa: `feedback` = 'restart' cannot set the means of posterior '{name}'")
         if self.feedback != "sample":
             return
         if self.covariance == "diagonal" and not can_set_std(posterior):
-            raise CompositionError(
-                f"hwa: `feedback` = 'sample' sets the std of each weight, which posterior '{name}' does not allow; use "
-                "posterior 'mean_field', or feedback 'none' or 'restart'"
-            )
+            raise CompositionError(f"hwa: `feedback` = 'sample' needs posterior 'mean_field', got '{name}'")
         wanted = self.columns or 2
         if self.covariance == "low_rank" and num_columns(posterior) < wanted:
-            raise CompositionError(
-                f"hwa: `feedback` = 'sample' with a low-rank covariance needs posterior 'low_rank' of rank {wanted} or "
-                f"more, got '{name}' with {num_columns(posterior)} columns"
-            )
+            needed = f"posterior 'low_rank' of rank {wanted} or more"
+            found = f"'{name}' with {num_columns(posterior)} columns"
+            raise CompositionError(f"hwa: `feedback` = 'sample' with a low-rank covariance needs {needed}, got {found}")
 
 
 class HWAAverager(MomentsAverager):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,10 +53,8 @@ def snapshot_schedule(
     """Return the schedule of a run; ``cycle`` None is one epoch. Fewer than ``least`` snapshots are refused."""
     schedule = SnapshotSchedule(round(start * total_steps), batches if cycle is None else cycle, total_steps)
     if schedule.planned < least:
-        raise SettingError(
-            f"{owner}: start = {start:g} and cycle = {schedule.cycle} give {schedule.planned} snapshots, but at least "
-            f"{least} are needed; train longer, start earlier or shorten the cycle"
-        )
+        found = f"start = {start:g} and cycle = {schedule.cycle} give {schedule.planned} snapshots of at least {least}"
+        raise SettingError(f"{owner}: {found}; train longer, start earlier or shorten the cycle")
     return schedule
 
 
@@ -120,20 +118,10 @@ class SnapshotAverager:
         """The averages of the trained parameters without a posterior, in their own dtypes."""
         return {name: mean.to(self.dtypes[name]) for name, mean in self.other.items()} if self.snapshots else {}
 
-    def check_schedule(self, may_sample: Callable[[int], bool]) -> None:
-        """Refuse, before training, a sampler that offers too few of the steps of the schedule."""
-        count = sum(self.schedule.is_due(step) and may_sample(step) for step in range(self.schedule.total_steps))
-        if count < self.least:
-            raise SettingError(
-                f"{self.owner}: the sampler offers {count} of at least {self.least} snapshots; use 'bank'"
-            )
-
     def state_dict(self) -> dict[str, Any]:
         return {"snapshots": self.snapshots, "mean": self.mean, "other": dict(self.other)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        if "mean" not in state or state["mean"].shape != self.mean.shape:
-            raise SettingError(f"{self.owner}: the saved state belongs to another network or another averager")
         self.snapshots, self.mean, self.other = int(state["snapshots"]), state["mean"], dict(state["other"])
 
 
@@ -186,9 +174,7 @@ def planned_columns(owner: str, setting: str, columns: int | None, schedule: Sna
     if columns is None:
         return min(20, schedule.planned)
     if columns > schedule.planned:
-        raise SettingError(
-            f"{owner}: `{setting}` must be at most the {schedule.planned} planned snapshots, got {columns}"
-        )
+        raise SettingError(f"{owner}: `{setting}` = {columns} is above the {schedule.planned} planned snapshots")
     return columns
 
 

@@ -8,13 +8,25 @@ from typing import ClassVar
 from ..core.errors import check_number
 from ..core.protocols import Averager, BayesianModel, Posterior
 from ..posteriors import gaussian_posterior
-from .snapshots import MIN_VARIANCE, MomentsAverager, check_columns, check_timing, planned_columns, snapshot_schedule
+from .snapshots import (
+    MIN_VARIANCE,
+    MomentsAverager,
+    SnapshotSchedule,
+    check_columns,
+    check_timing,
+    planned_columns,
+    snapshot_schedule,
+)
 
 
 class SWAGAverager(MomentsAverager):
     """N(mean, scale (diag(variance) + D D' / (k - 1))), without columns N(mean, scale diag(variance))."""
 
-    scale = 1.0
+    def __init__(
+        self, owner: str, model: BayesianModel, schedule: SnapshotSchedule, scale: float, columns: int = 0
+    ) -> None:
+        super().__init__(owner, model, schedule, columns)
+        self.scale = scale
 
     def result(self) -> Posterior:
         variances = (self.scale * self.variance).clamp_min(MIN_VARIANCE)
@@ -61,9 +73,7 @@ class SWAG:
     def build(self, model: BayesianModel, total_steps: int, batches: int) -> Averager:
         schedule = snapshot_schedule(self.name, self.start, self.cycle, total_steps, batches, least=2)
         rank = planned_columns(self.name, "rank", self.rank, schedule)
-        averager = SWAGAverager(self.name, model, schedule, rank)
-        averager.scale = self.scale
-        return averager
+        return SWAGAverager(self.name, model, schedule, self.scale, rank)
 
 
 @dataclass(frozen=True)
@@ -91,6 +101,4 @@ class SWAGDiagonal:
 
     def build(self, model: BayesianModel, total_steps: int, batches: int) -> Averager:
         schedule = snapshot_schedule(self.name, self.start, self.cycle, total_steps, batches, least=2)
-        averager = SWAGAverager(self.name, model, schedule)
-        averager.scale = self.scale
-        return averager
+        return SWAGAverager(self.name, model, schedule, self.scale)
