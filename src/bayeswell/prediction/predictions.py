@@ -19,6 +19,11 @@ class Interval(NamedTuple):
     lower: Tensor
     upper: Tensor
 
+    def contains(self, targets: Any) -> Tensor:
+        """Return booleans with the shape of the targets."""
+        values = torch.as_tensor(targets, device=self.lower.device).reshape(self.lower.shape)
+        return (values >= self.lower) & (values <= self.upper)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ClassPrediction:
