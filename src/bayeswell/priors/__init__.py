@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from .build import PRIORS, PriorChoice, build_prior, describe_prior
-from .distribution import DistributionPrior
 from .gaussian import GaussianPrior, Kaiming, Normal, Xavier
-from .independent import LaplacePrior, ScaleMixture
+from .independent import DistributionPrior, LaplacePrior, ScaleMixture
 from .posterior import PosteriorPrior
 
 __all__ = [

@@ -12,9 +12,8 @@ from ..core.errors import CompositionError, SettingError
 from ..core.layout import Layout, Site
 from ..core.protocols import Prior, PriorPart
 from ..core.registry import Registry, describe
-from .distribution import DistributionPrior, distribution_prior
 from .gaussian import GaussianPart, Kaiming, Normal, Xavier, build_gaussian
-from .independent import JoinedPrior, LaplacePrior, ScaleMixture
+from .independent import DistributionPrior, JoinedPrior, LaplacePrior, ScaleMixture, distribution_prior
 from .posterior import PosteriorPrior
 
 PRIORS: Registry[PriorPart] = Registry(
@@ -30,12 +29,9 @@ PriorChoice: TypeAlias = str | PriorPart | Prior | Mapping[str, Any] | Callable[
 
 
 def build_prior(choice: PriorChoice, layout: Layout, like: Tensor) -> Prior:
-    """Return the prior of all sites.
+    """Return the prior of all sites; in a mapping of patterns the first that matches a parameter's name wins.
 
-    Args:
-        choice: see ``PriorChoice``. In a mapping of patterns the first that matches a parameter's name wins.
-        layout: the sites.
-        like: (P,), the network's weights.
+    ``like`` (P,) are the network's weights.
     """
     if isinstance(choice, Prior):
         if choice.layout != layout:

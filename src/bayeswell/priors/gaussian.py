@@ -17,13 +17,7 @@ from ..core.protocols import GaussianTerms, Prior, PriorPart
 
 
 class GaussianPrior(Prior):
-    """p(w) = prod_i N(w_i; c_i, (scale s_i)^2).
-
-    Args:
-        layout: the sites.
-        stds: s, one number a site or one a weight.
-        center: c, (P,), or None for zero.
-    """
+    """p(w) = prod_i N(w_i; c_i, (scale s_i)^2); ``stds`` s are one a site or one a weight, c None is zero."""
 
     site_stds: Tensor
     inverse_variances: Tensor

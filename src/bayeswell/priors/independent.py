@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributions, nn
+from torch.distributions import Distribution
 
-from ..core.errors import SettingError, check_number
+from ..core.errors import SettingError, check_number, nearest
 from ..core.layout import Layout
-from ..core.protocols import Prior
-from .gaussian import check_center
+from ..core.protocols import Prior, PriorPart
+from .gaussian import Normal, check_center
 
 
 class IndependentPart:
@@ -144,8 +146,8 @@ class ScaleMixture(IndependentPart):
         check_center(self)
         for setting in ("wide_std", "narrow_std"):
             check_number("scale_mixture prior", setting, getattr(self, setting), 0, above=True)
-        if check_number("scale_mixture prior", "wide_share", self.wide_share, 0, 1, above=True) == 1:
-            raise SettingError("scale_mixture prior: `wide_share` must be below 1, got 1")
+        if not 0 < self.wide_share < 1:
+            raise SettingError(f"scale_mixture prior: `wide_share` must be above 0 and below 1, got {self.wide_share}")
 
     def log_density(self, weights: Tensor) -> Tensor:
         # In log space: the density of a far weight underflows.
@@ -156,3 +158,71 @@ class ScaleMixture(IndependentPart):
     @property
     def density_std(self) -> float:
         return math.sqrt(self.wide_share * self.wide_std**2 + (1 - self.wide_share) * self.narrow_std**2)
+
+
+@dataclass(frozen=True)
+class DistributionPrior(IndependentPart):
+    """One distribution of torch for every weight: ``DistributionPrior("StudentT", {"df": 4.0, "scale": 0.3})``.
+
+    A prior may also be the distribution itself: ``prior=StudentT(4.0, scale=0.3)``. Its support must be the real line.
+    E_q[log p] has no closed form, so drawn weights are needed (divergence ``monte_carlo`` or ``path_derivative``).
+    Where the std is infinite (Cauchy), the interquartile range / 1.35 (that of a normal) replaces it.
+    """
+
+    distribution: str = "StudentT"
+    settings: Mapping[str, float] = field(default_factory=lambda: {"df": 4.0})
+    center: str = "zero"
+
+    name: ClassVar[str] = "distribution"
+    paper: ClassVar[str] = "torch.distributions"
+
+    def __post_init__(self) -> None:
+        check_center(self)
+        support: Any = self.made.support
+        if not bool(support.check(torch.tensor([-1e4, -1e-3, 0.0, 1e-3, 1e4])).all()):
+            raise SettingError(f"prior {self.distribution}: its support is {support}; a weight may be any real number")
+        if not math.isfinite(self.density_std):
+            raise SettingError(f"prior {self.distribution}: it has neither a finite std nor quartiles")
+
+    @cached_property
+    def made(self) -> Distribution:
+        """The distribution itself."""
+        if self.distribution not in distributions.__all__:
+            names = nearest(self.distribution, distributions.__all__)
+            raise SettingError(f"prior: `distribution` = {self.distribution!r}; {names}")
+        try:
+            numbers = {k: torch.tensor(float(v), dtype=torch.float64) for k, v in self.settings.items()}
+            made: Distribution = getattr(distributions, self.distribution)(**numbers)
+            return made
+        except (TypeError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise SettingError(f"prior '{self.distribution}': settings {dict(self.settings)}: {reason:.150}") from error
+
+    def log_density(self, weights: Tensor) -> Tensor:
+        value: Tensor = self.made.log_prob(weights)
+        return value
+
+    @property
+    def density_std(self) -> float:
+        try:
+            std = float(self.made.stddev)
+            if math.isfinite(std):
+                return std
+            low, high = (float(self.made.icdf(torch.tensor(share))) for share in (0.25, 0.75))
+        except NotImplementedError:
+            return math.inf
+        return (high - low) / 1.3489795
+
+
+def distribution_prior(choice: Any) -> PriorPart | None:
+    """Return the part for a distribution of torch, by its name and numbers; None for other objects."""
+    if not isinstance(choice, Distribution):
+        return None
+    if isinstance(choice, distributions.Normal) and choice.loc.numel() == 1 and float(choice.loc) == 0:
+        return Normal(float(choice.scale))
+    label, constraints = type(choice).__name__, cast(Mapping[str, Any], choice.arg_constraints)
+    values = {name: torch.as_tensor(getattr(choice, name)) for name in constraints}
+    if getattr(distributions, label, None) is not type(choice) or any(v.numel() != 1 for v in values.values()):
+        shapes = {name: tuple(value.shape) for name, value in values.items()}
+        raise SettingError(f"prior {label} has settings of shape {shapes}; give a distribution of torch of one weight")
+    return DistributionPrior(label, {name: float(value) for name, value in values.items()})

@@ -23,10 +23,7 @@ class PosteriorPrior(Prior):
     def __init__(self, posterior: Posterior) -> None:
         super().__init__()
         if LOG_PROB not in posterior.provides:
-            raise CompositionError(
-                f"posterior '{posterior.part.name}' has no density and cannot be a prior; use one that has "
-                "(mean_field, k_tied, low_rank, full)"
-            )
+            raise CompositionError(f"posterior '{posterior.part.name}' has no density and cannot be a prior")
         self.layout, self.posterior = posterior.layout, _frozen(posterior)
         self.marginals: GaussianPrior | None = None
         if FACTORIZED in posterior.provides:
