@@ -98,6 +98,9 @@ def test_sequential_bayes_equals_all_data_at_once() -> None:
     both = fit(first, (PROBLEM.x[half:], PROBLEM.y[half:]), prior="posterior", **given)
     assert torch.allclose(both.model.posterior.mean, PROBLEM.mean(), atol=0.05)
     assert torch.allclose(both.model.posterior.std(), PROBLEM.covariance().diagonal().sqrt(), rtol=0.15)
+    third = fit(both, (PROBLEM.x, PROBLEM.y), prior="posterior", **{**given, "epochs": 1})
+    assert torch.equal(third.model.prior.center(), both.model.posterior.mean)
+    assert len(third.history.epochs) == 1
 
 
 @pytest.mark.parametrize("method", ["bbb", "map", "k-tied"])

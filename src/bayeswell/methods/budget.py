@@ -64,7 +64,7 @@ def within_budget(
 
 
 def _point_estimate(method: Method, changed: Collection[str]) -> Method:
-    """Return ``auto`` with one weight vector a member, unless the settings ask for a posterior."""
+    # One weight vector a member, unless the settings ask for a posterior.
     own = METHODS[AUTO]
     fields = {field.name for field in dataclasses.fields(Method)} - {"name", "summary", "paper"}
     other = {name for name in fields if getattr(method, name) != getattr(own, name)} | set(changed)

@@ -57,7 +57,7 @@ def calibrated_fit(train: Callable[[Plan], Result], plan: Plan, calibrate: bool 
 
 
 def _folds(calibrate: bool | int | float, examples: int) -> tuple[int, int]:
-    """Return the number of folds, and of held-out examples for one."""
+    # The number of folds, and of held-out examples if it is one.
     if calibrate is True:
         calibrate = FOLDS if examples < SMALL else SHARE
     if isinstance(calibrate, int) and 2 <= calibrate <= examples // 2:

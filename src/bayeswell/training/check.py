@@ -28,7 +28,7 @@ def check_before_training(state: TrainState, data: Data, validation: Data | None
     if in_memory and shown.sample_weight is not None:
         _check_weights(state, shown.sample_weight)
     few = tree_index(data.first().inputs, slice(FEW))
-    weights = _leaves(state)
+    weights = _mean_weights_as_leaves(state)
     try:
         outputs = _outputs(state, few, weights)
     except DataError:
@@ -42,7 +42,7 @@ def check_before_training(state: TrainState, data: Data, validation: Data | None
     if trains:
         _check_gradients(state, outputs, weights)
     outputs = outputs.detach()
-    _check_targets(state.likelihood, shown.targets, outputs)
+    _check_targets_at_equal_outputs(state.likelihood, shown.targets, outputs)
     likelihood, targets = state.likelihood, shown.targets
     one = len(targets) > 1 and targets.dim() == 1 and bool((targets == targets[0]).all())
     if one and in_memory and likelihood.supports("probabilities"):
@@ -101,7 +101,7 @@ def _check_weights(state: TrainState, weights: Tensor) -> None:
 
 
 def _outputs(state: TrainState, inputs: Inputs, weights: Mapping[str, Tensor]) -> Tensor:
-    """Return the outputs in evaluation mode, which moves no BatchNorm statistics."""
+    # In evaluation mode, which moves no BatchNorm statistics.
     device = state.model.posterior.mean.device
     try:
         with torch.random.fork_rng(), evaluation_mode(state.model):
@@ -121,21 +121,18 @@ def _outputs(state: TrainState, inputs: Inputs, weights: Mapping[str, Tensor]) -
     return outputs
 
 
-def _leaves(state: TrainState) -> dict[str, Tensor]:
-    """Return the mean weights by all their names, as tensors that record gradients."""
+def _mean_weights_as_leaves(state: TrainState) -> dict[str, Tensor]:
     layout = state.model.layout
     weights = layout.unflatten(state.model.posterior.mean.detach().clone())
     own = {site.name: weights[site.name].clone().requires_grad_() for site in layout.sites}
     return {name: own[site.name] for site in layout.sites for name in site.names}
 
 
-def _check_targets(likelihood: Likelihood, targets: Tensor, outputs: Tensor) -> None:
-    """Check targets against outputs that are all alike."""
+def _check_targets_at_equal_outputs(likelihood: Likelihood, targets: Tensor, outputs: Tensor) -> None:
     likelihood.check(targets.to(outputs.device), outputs[:1].expand(len(targets), *outputs.shape[1:]))
 
 
 def _check_gradients(state: TrainState, outputs: Tensor, weights: Mapping[str, Tensor]) -> None:
-    """Name the parameters that the outputs do not depend on."""
     leaves = {site.name: weights[site.name] for site in state.model.layout.sites}
     leaves |= {name: parameter for name, parameter in state.model.net.named_parameters() if parameter.requires_grad}
     gradients: Any = [None] * len(leaves)
@@ -155,7 +152,7 @@ def _check_validation(state: TrainState, validation: Data, to_real: torch.dtype 
     shown = validation.all if isinstance(validation, TensorData) else validation.first()
     try:
         _check_finite(inputs=shown.inputs, targets=shown.targets)
-        outputs = _outputs(state, tree_index(validation.first().inputs, slice(2)), _leaves(state))
-        _check_targets(state.likelihood, shown.targets, outputs.detach())
+        outputs = _outputs(state, tree_index(validation.first().inputs, slice(2)), _mean_weights_as_leaves(state))
+        _check_targets_at_equal_outputs(state.likelihood, shown.targets, outputs.detach())
     except (DataError, NetworkError) as error:
         raise type(error)(f"validation: {error}") from None

@@ -85,7 +85,6 @@ def check_fit(trained: Trained) -> tuple[Check, ...]:
 
 
 def _better_than_constant(trained: Trained) -> Check | None:
-    """Compare the NLL on training rows with that of the best constant outputs."""
     losses, weight = trained.losses, trained.rows.sample_weight
     mixed = math.log(len(losses)) - (-losses).logsumexp(0)
     nll = float((mixed if weight is None else mixed * weight.double().cpu()).mean())
@@ -135,7 +134,7 @@ def minimize_nll(likelihood: Likelihood, outputs: Tensor, targets: Tensor, weigh
 
 
 def _chains_have_mixed(trained: Trained) -> Check:
-    """R-hat and effective draws of the predictions, in function space: weights have symmetries."""
+    # R-hat and effective draws of predictions: weights have symmetries.
     draws = _predictions(trained.model, trained.likelihood, tree_index(trained.rows.inputs, slice(64)))
     chains = trained.chains
     draws = draws.view(chains, len(draws) // chains, *draws.shape[1:])
@@ -156,7 +155,7 @@ def _chains_have_mixed(trained: Trained) -> Check:
 
 @torch.no_grad()
 def _predictions(model: BayesianModule, likelihood: Likelihood, inputs: Inputs) -> Tensor:
-    """(M, S, ...): class probabilities or means of each network of a set, in the order it was kept."""
+    # (M, S, ...): class probabilities or means of each network of a set, in the order it was kept.
     posterior, found = model.posterior, []
     if not isinstance(posterior, Empirical):
         raise TypeError(f"posterior '{posterior.part.name}' is no set of draws")
@@ -173,7 +172,6 @@ def _predictions(model: BayesianModule, likelihood: Likelihood, inputs: Inputs) 
 
 
 def _sampler_temperature(trained: Trained) -> Check | None:
-    """Report the temperature that the samplers measured."""
     if trained.sampler_warnings:
         return Check("sampler temperature", False, trained.sampler_warnings[0], trained.temperature)
     if math.isnan(trained.temperature):

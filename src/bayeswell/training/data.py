@@ -411,7 +411,6 @@ def _is_text(values: Any) -> bool:
 
 
 def _keywords(net: nn.Module | None) -> frozenset[str] | None:
-    """The argument names of ``forward``; None if it takes any."""
     if net is None:
         return None
     parameters = inspect.signature(net.forward).parameters.values()

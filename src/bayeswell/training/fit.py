@@ -103,7 +103,7 @@ def train_plan(plan: Plan) -> Result:
     engine, folder = Engine(plan.devices), plan.folder
     if folder is None:
         return make_result(plan, train_members(plan, engine))
-    plan = dataclasses.replace(plan, settings=_settings(plan, engine))
+    plan = dataclasses.replace(plan, settings=_deciding_settings(plan, engine))
     if not plan.resume and engine.rank == 0:
         folder.check_new()
     result = make_result(plan, train_members(plan, engine))
@@ -135,9 +135,8 @@ def make_plan(
     previous: Any = net if isinstance(net, Predictor) else None
     own_method = getattr(previous, "method", None)
     chosen = _method(method or own_method or "auto", changes, epochs)
-    module = net
+    module, sequential = net, changes.get("prior") == "posterior"
     if previous is not None:
-        sequential = changes.get("prior") == "posterior"
         module = previous.model if sequential else getattr(previous, "trained", None) or previous.model
         likelihood = previous.likelihood if likelihood is None else likelihood
     check_network(module)
@@ -158,7 +157,7 @@ def make_plan(
     if any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters()):
         module = _initialized(module, batches.first().inputs, seed)
     chosen, epochs, note = within_budget(chosen, batches.examples, epochs, part.supports("probabilities"), changes)
-    continues = chosen == own_method and bool(getattr(previous, "states", ()))
+    continues = chosen == own_method and not sequential and bool(getattr(previous, "states", ()))
     return Plan(
         method=chosen,
         net=module,
@@ -196,7 +195,6 @@ def _method(choice: str | Method, changes: Mapping[str, Any], epochs: int) -> Me
 
 
 def _learned(net: nn.Module, data: Any, likelihood: Likelihood, standardize: bool) -> Preparation | None:
-    """Return what has to be done to the data; None if they can be used as they are."""
     if not isinstance(standardize, bool):
         raise SettingError(f"fit: `standardize` must be True or False, got {standardize!r}")
     if standardize and isinstance(net, BayesianModule):
@@ -234,7 +232,7 @@ def _dtype(net: nn.Module) -> torch.dtype | None:
 
 
 def _initialized(net: nn.Module, inputs: Inputs, seed: int) -> nn.Module:
-    """Return a network whose lazy layers have shapes, from one call with two inputs."""
+    # Lazy layers get their shapes from one call with two inputs.
     net = copy.deepcopy(net)
     device = next((p.device for p in net.parameters()), torch.device("cpu"))
     args, kwargs = unpack_inputs(tree_map(lambda tensor: tensor.to(device), tree_index(inputs, slice(2))))
@@ -244,8 +242,7 @@ def _initialized(net: nn.Module, inputs: Inputs, seed: int) -> nn.Module:
     return net
 
 
-def _settings(plan: Plan, engine: Engine) -> dict[str, Any]:
-    """Everything that decides the numbers of a run, for its checkpoints."""
+def _deciding_settings(plan: Plan, engine: Engine) -> dict[str, Any]:
     data = {"training": plan.data, "validation": plan.validation}
     settings: dict[str, Any] = fingerprint({
         "method": plan.method, "likelihood": plan.likelihood, "network": plan.net, "epochs": plan.epochs,

@@ -92,7 +92,6 @@ class Run:
         torch.set_rng_state(saved["global"][rank].clone())
 
     def _named_callbacks(self) -> dict[str, Callback]:
-        """Each callback by its kind and its place among those of its kind."""
         named: dict[str, Callback] = {}
         for callback in self.callbacks:
             kind = type(callback).__qualname__
@@ -153,7 +152,6 @@ def train_step(state: TrainState, batch: Sequence[Any], options: StepOptions | N
 
 
 def _gradient(state: TrainState, batch: Batch, options: StepOptions) -> Terms:
-    """Set the gradient of the batch and return its terms."""
     engine, found = options.engine, []
     noise = options.generator or state.generator
     state.optimizer.zero_grad(set_to_none=True)
@@ -189,7 +187,7 @@ def _shares(batch: Batch, options: StepOptions) -> list[tuple[Batch, float | Non
 
 
 def _own_part(batch: Batch, options: StepOptions) -> tuple[Batch, bool]:
-    """Return the examples of this process, and whether they count: a process without any borrows some for its KL."""
+    # A process without examples borrows some for its KL; they do not count.
     size, rank = len(batch.targets), options.engine.rank
     ranks = max(1, min(options.engine.ranks, size // options.least))
     if rank < ranks:
@@ -206,7 +204,7 @@ def _joined(found: Sequence[Terms]) -> Terms:
 
 
 def _gradient_again(state: TrainState, batch: Batch, options: StepOptions) -> None:
-    """Set the gradient at the present weights, with the noise of the next step; streams and buffers are restored."""
+    # With the noise of the next step; streams and buffers are restored.
     generator = options.generator or state.generator
     streams = generator.get_state(), torch.get_rng_state()
     buffers = {name: buffer.clone() for name, buffer in state.model.named_buffers()}
@@ -249,7 +247,7 @@ def _count(run: Run, terms: Terms, batch: Batch) -> None:
 
 @torch.no_grad()
 def _squared_error(run: Run, outputs: Any, targets: Tensor) -> float:
-    """Sum of the squared errors of real targets, averaged over the outputs of an example; else NaN."""
+    # Averaged over the outputs of an example; NaN if the targets are not real.
     likelihood = run.state.likelihood
     if not isinstance(outputs, Tensor) or likelihood.is_discrete or not likelihood.supports("mean_and_variance"):
         return math.nan

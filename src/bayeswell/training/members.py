@@ -171,7 +171,7 @@ def start_member(plan: Plan, member: int, seed: int, engine: Engine) -> TrainSta
 
 
 def step_options(plan: Plan, state: TrainState, seed: int, engine: Engine) -> StepOptions:
-    """Return what the steps of a member have in common; processes that share a step draw noise of their own."""
+    """Return what the steps of a member have in common; processes that share a step draw different noise."""
     noise = None if engine.ranks == 1 else make_generator(derive_seed(seed, "noise", engine.rank), engine.device)
     share, least = plan.data.batches / plan.data.shown, least_examples(state.model.net)
     return StepOptions(engine, plan.method.accumulate, least, share, noise)
@@ -233,7 +233,7 @@ def _mean(values: Sequence[Tensor]) -> Tensor:
 
 
 def _extras(model: BayesianModule) -> dict[str, Tensor]:
-    """Trained parameters without a posterior, and buffers: they differ between members."""
+    # Trained parameters without a posterior, and buffers: they differ between members.
     if model.selection.other_params == FROZEN:
         return {}
     saved = model.net.state_dict()
@@ -242,7 +242,7 @@ def _extras(model: BayesianModule) -> dict[str, Tensor]:
 
 
 def _networks(model: BayesianModule, members: int) -> list[dict[str, Tensor]]:
-    """Return the networks of one member with its other tensors: all of a set, one of a point, else draws."""
+    # All networks of a set, one of a point, else draws.
     posterior, provides = model.posterior, model.posterior.provides
     if isinstance(posterior, Empirical):
         found = [posterior.network(index) for index in range(posterior.num_networks)]

@@ -97,7 +97,6 @@ def _point_model(net: nn.Module, where: Where, prior: PriorChoice | None, chosen
 
 
 def _with_precision(model: BayesianModule, factors: Mapping[str, float]) -> Prior:
-    """Return the model's Gaussian prior with each site's precision multiplied by its factor."""
     stds = model.layout.unflatten(model.prior.std())
     parts: Any = model.prior.parts
     centers = {site.name: part.center for site, part in zip(model.layout.sites, parts, strict=True)}
@@ -171,7 +170,6 @@ def swag(
 
 
 def _snapshots(net: nn.Module, checkpoints: Sequence[Any]) -> Iterator[nn.Module]:
-    """Yield the network at each checkpoint."""
     own = copy.deepcopy(net)
     for number, checkpoint in enumerate(checkpoints):
         state = checkpoint.state_dict() if isinstance(checkpoint, nn.Module) else checkpoint

@@ -90,7 +90,6 @@ def rate_range(
 
 
 def _plain(method: Method) -> Method:
-    """Return the method with nothing but steps at one rate."""
     if getattr(method.optimizer, "tunes_lr", False):
         raise SettingError(f"rate_range: optimizer '{method.optimizer.name}' finds its learning rate itself")
     method = method.changed(lr=1.0) if method.optimizer.lr is None else method
@@ -101,7 +100,6 @@ def _plain(method: Method) -> Method:
 
 
 def _watched(rates: Sequence[float], steps: Iterator[Terms | None]) -> RateRange:
-    """Take steps until the objective breaks."""
     losses: list[float] = []
     average, broke_at = 0.0, None
     for step, rate in enumerate(rates):

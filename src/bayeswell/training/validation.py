@@ -39,7 +39,7 @@ def validation_scores(state: TrainState, data: Data, engine: Engine, seed: int) 
 
 @torch.no_grad()
 def _batch_scores(likelihood: Likelihood, found: list[Tensor], targets: Tensor) -> dict[str, float]:
-    """Return sums over the examples of a batch, of the prediction averaged over draws."""
+    # Sums over the examples, of the prediction averaged over draws.
     losses = torch.stack([likelihood.nll(out, targets).double() for out in found])
     mixed = math.log(len(found)) - (-losses).logsumexp(0)
     scores = {"nll": float(mixed.sum()), "expected_nll": float(losses.mean(0).sum())}
