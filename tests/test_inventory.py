@@ -103,7 +103,7 @@ ITEMS = [
     ("ECE of both kinds", "metrics.ece", "metrics/test_calibration.py", "ece"),
     ("Brier score", "metrics.brier", "metrics/test_classification.py", "brier"),
     ("AUROC", "metrics.auroc", "metrics/test_ranking.py", "auroc"),
-    ("the bound in nats", "training.final_elbo", "training/test_checks.py", "elbo"),
+    ("the bound in nats", "training.Result.measure_elbo", "training/test_checks.py", "elbo"),
     ("expected NLL", "prediction.expected_nll", "prediction/test_evaluate.py", "expected_nll"),
     (
         "number of variational parameters",
