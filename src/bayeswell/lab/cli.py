@@ -29,24 +29,32 @@ from .terminal import json_text, one_line, safe_streams, terminal_width
 
 DEBUG = "--debug"
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
-_SKIPPED = ("data_settings", "settings", "model_settings", "augment")
+OVERVIEW = """usage: bayeswell COMMAND [options]
+
+Train any PyTorch network as a Bayesian one.
+
+{commands}
+
+bayeswell COMMAND --help shows the options of a command.
+Begin with: bayeswell train --data digits --method bbb
+"""
+_TABLES = ("data_settings", "settings", "model_settings", "augment")
 """Tables of settings, which --set changes."""
-
-
-class _Help(DefaultHelpFormatter):
-    """Help without types: the texts say what a value may be."""
-
-    def _get_help_string(self, action: Any) -> str:
-        return action.help or ""
+Option = tuple[str, dict[str, Any]]
+"""A name, and the arguments of ``add_argument``."""
 
 
 class Command(typing.NamedTuple):
-    """A command: its line of help, its options, and the function that runs it and returns an exit code."""
+    """A command: its line of help, the function that runs it and returns an exit code, and its options.
+
+    ``without`` names settings of a run that are no options; None: none of them are.
+    """
 
     summary: str
-    add_options: Callable[[ArgumentParser], None]
     run: Callable[[Any], int]
     example: str
+    options: tuple[Option, ...]
+    without: tuple[str, ...] | None = None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -78,8 +86,6 @@ def _run_safely(arguments: list[str], debug: bool) -> int:
 
 def _explained(error: Exception) -> tuple[str, int]:
     text = one_line(str(error))
-    if isinstance(error, ArgumentError):
-        return text, BAD_INPUT
     if isinstance(error, BayeswellError):
         return text, FAILED if isinstance(error, DivergenceError) else BAD_INPUT
     if isinstance(error, MemoryError) or re.search("out of memory|allocate memory", text):
@@ -110,32 +116,24 @@ def _show_warnings_in_one_line() -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    if not arguments or arguments[0] in ("-h", "--help"):
-        sys.stdout.write(_overview() + "\n")
+    name, *rest = arguments or ["--help"]
+    if name in ("-h", "--help"):
+        lines = [f"  {name:<10}{command.summary}" for name, command in COMMANDS.items()]
+        sys.stdout.write(OVERVIEW.format(commands="\n".join(lines)))
         return 0
-    if arguments[0] == "--version":
+    if name == "--version":
         sys.stdout.write(f"bayeswell {__version__}\n")
         return 0
-    name, *rest = arguments
     if name not in COMMANDS:
         raise SettingError(f"unknown command {name!r}; {nearest(name, COMMANDS)}")
     return COMMANDS[name].run(_parsed(name, rest))
 
 
-def _overview() -> str:
-    lines = [f"  {name:<10}{command.summary}" for name, command in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: bayeswell COMMAND [options]",
-            "",
-            "Train any PyTorch network as a Bayesian one.",
-            "",
-            *lines,
-            "",
-            "bayeswell COMMAND --help shows the options of a command.",
-            "Begin with: bayeswell train --data digits --method bbb",
-        ]
-    )
+class _Help(DefaultHelpFormatter):
+    """Help without types: the texts say what a value may be."""
+
+    def _get_help_string(self, action: Any) -> str:
+        return action.help or ""
 
 
 def _parsed(name: str, arguments: Sequence[str]) -> Any:
@@ -148,7 +146,14 @@ def _parsed(name: str, arguments: Sequence[str]) -> Any:
         exit_on_error=False,
         allow_abbrev=False,
     )
-    command.add_options(parser)
+    settings = () if command.without is None else _run_options(command.without)
+    for option, details in (
+        *settings,
+        *command.options,
+        _flag("--quiet", "no progress"),
+        _flag("--json", "print JSON"),
+    ):
+        parser.add_argument(option, **details)
     options = {option for action in parser._actions for option in action.option_strings}
     given = [_known_option(name, one, options) for one in arguments]
     try:
@@ -178,32 +183,33 @@ def _argument_error(text: str) -> str:
     return f"--{key[1].replace('_', '-')} must be {' or '.join(dict.fromkeys(kinds)) or 'another value'}{shown}"
 
 
-def _add_settings(parser: ArgumentParser, skipped: Sequence[str] = ()) -> None:
-    parser.add_argument("--config", type=str | None, metavar="FILE", help="TOML file of settings; options override it")
-    hints, texts = typing.get_type_hints(RunSettings), RunSettings.descriptions()
+def _option(name: str, metavar: str, text: str, kind: Any = str | None, **details: Any) -> Option:
+    return name, {"metavar": metavar, "help": text, "type": kind, **details}
+
+
+def _flag(name: str, text: str) -> Option:
+    return name, {"action": "store_true", "help": text}
+
+
+def _run_options(without: Sequence[str]) -> list[Option]:
+    hints, texts, default = typing.get_type_hints(RunSettings), RunSettings.descriptions(), RunSettings()
+    found = [_option("--config", "FILE", "TOML file of settings; options override it")]
     for name in RunSettings.names():
-        if name in (*_SKIPPED, *skipped):
+        if name in (*_TABLES, *without):
             continue
-        option, text = f"--{name.replace('_', '-')}", texts[name].replace("``", "").replace("%", "%%").rstrip(".")
-        default = getattr(RunSettings(), name)
-        text += "" if default in (None, [], False) else f" ({default})"
+        value = getattr(default, name)
+        text = texts[name].replace("``", "").replace("%", "%%").rstrip(".")
+        text += "" if value in (None, [], False) else f" ({value})"
+        option = f"--{name.replace('_', '-')}"
         if name == "ood":
-            parser.add_argument(option, type=str, nargs="+", metavar="NAME", help=text)
+            found.append(_option(option, "NAME", text, str, nargs="+"))
         elif name in ("data", "model", "likelihood"):
-            parser.add_argument(option, type=str | None, metavar="NAME", help=text)
+            found.append(_option(option, "NAME", text))
         else:
-            metavar = "FOLDER" if name in ("folder", "init") else name.rpartition("_")[2].upper()
-            parser.add_argument(option, type=hints[name] | None, metavar=metavar, default=None, help=text)
-    parser.add_argument(
-        "--set", nargs="+", action="append", default=[], metavar="KEY=VALUE",
-        help="settings of method, network or data: temperature=1, posterior.rank=3, model.hidden=[100,100]",
-    )  # fmt: skip
-
-
-def _add_output(parser: ArgumentParser, *, quiet: bool = False) -> None:
-    if quiet:
-        parser.add_argument("--quiet", action="store_true", help="no progress")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+            metavar = "FOLDER" if name == "init" else name.rpartition("_")[2].upper()
+            found.append(_option(option, metavar, text, hints[name] | None))
+    text = "settings of method, network or data: temperature=1, posterior.rank=3, model.hidden=[100,100]"
+    return [*found, _option("--set", "KEY=VALUE", text, str, nargs="+", action="append", default=[])]
 
 
 def _settings(options: Any) -> RunSettings:
@@ -211,6 +217,12 @@ def _settings(options: Any) -> RunSettings:
     given = {name: getattr(options, name, None) for name in RunSettings.names()}
     settings = settings.changed(**{name: value for name, value in given.items() if value is not None})
     return with_settings(settings, _assignments("--set", options.set))
+
+
+def _changes(settings: RunSettings, *without: str) -> dict[str, Any]:
+    default = RunSettings()
+    names = [name for name in RunSettings.names() if name not in without]
+    return {name: getattr(settings, name) for name in names if getattr(settings, name) != getattr(default, name)}
 
 
 def _assignments(option: str, groups: Sequence[Sequence[str]]) -> dict[str, Any]:
@@ -230,26 +242,25 @@ def _value(text: str) -> Any:
         return text
 
 
+def _values(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    return [_value(part) for part in value.split(",")] if isinstance(value, str) else [value]
+
+
 def _names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _code(option: str, text: str | None) -> Code | None:
-    if text is None:
-        return None
-    found = Code.parse(text)
-    if found is None:
+    found = None if text is None else Code.parse(text)
+    if text is not None and found is None:
         raise SettingError(f"--{option} {text!r}: the run knows it, unless it is your own code: FILE.py:NAME")
     return found
 
 
 def _print(text: str) -> None:
     sys.stdout.write(f"{text}\n")
-
-
-def _train_options(parser: ArgumentParser) -> None:
-    _add_settings(parser)
-    _add_output(parser, quiet=True)
 
 
 def _train(options: Any) -> int:
@@ -260,13 +271,6 @@ def _train(options: Any) -> int:
     return 0
 
 
-def _resume_options(parser: ArgumentParser) -> None:
-    parser.add_argument("run", type=str, metavar="RUN", help="folder of the run")
-    parser.add_argument("--model", type=str | None, metavar="FILE.py:NAME", help="the network, if it is your own code")
-    parser.add_argument("--data", type=str | None, metavar="FILE.py:NAME", help="the data, if they are your own code")
-    _add_output(parser, quiet=True)
-
-
 def _resume(options: Any) -> int:
     data, net = _code("data", options.data), _code("model", options.model)
     record = resume(options.run, data=data, net=net, progress=not options.quiet)
@@ -274,56 +278,20 @@ def _resume(options: Any) -> int:
     return 0
 
 
-def _add_draws(parser: ArgumentParser) -> None:
-    parser.add_argument("--draws", type=int | None, metavar="N", help="number of networks (as in the run)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the draws (0)")
-    parser.add_argument("--prediction", type=str | None, metavar="KIND", help="sampled, linearized or mean")
-    parser.add_argument("--model", type=str | None, metavar="FILE.py:NAME", help="the network, if it is your own code")
-
-
-def _evaluate_options(parser: ArgumentParser) -> None:
-    parser.add_argument("run", type=str, metavar="RUN", help="folder of the run")
-    parser.add_argument("--data", type=str | None, metavar="NAME", help="other data of the same kind")
-    parser.add_argument("--ood", type=str, nargs="+", metavar="NAME", help="out-of-distribution data")
-    _add_draws(parser)
-    _add_output(parser)
-
-
 def _evaluate(options: Any) -> int:
+    given = {name: getattr(options, name) for name in ("ood", "draws", "seed", "prediction")}
     data = None if options.data is None else Code.parse(options.data) or options.data
-    found = evaluate(
-        options.run, data=data, ood=options.ood, draws=options.draws, seed=options.seed,
-        prediction=options.prediction, net=_code("model", options.model),
-    )  # fmt: skip
-    record = {
-        "run": options.run, "examples": found.examples, "draws": found.draws, "prediction": found.prediction,
-        "likelihood": found.likelihood, "scores": dict(found.scores),
-    }  # fmt: skip
+    found = evaluate(options.run, data=data, net=_code("model", options.model), **given)
+    record = {name: getattr(found, name) for name in ("examples", "draws", "prediction", "likelihood")}
+    record |= {"run": options.run, "scores": dict(found.scores)}
     _print(json_text(record) if options.json else evaluation_text(found, options.run))
     return 0
 
 
-def _predict_options(parser: ArgumentParser) -> None:
-    parser.add_argument("run", type=str, metavar="RUN", help="folder of the run, or of a saved model")
-    parser.add_argument(
-        "--input", type=str, required=True, metavar="FILE", help="a table, an .npz file with x, or images"
-    )
-    parser.add_argument("--out", type=str | None, metavar="FILE.csv", help="where the predictions go (stdout)")
-    parser.add_argument("--interval", type=float, default=0.9, metavar="LEVEL", help="of real targets (0.9)")
-    _add_draws(parser)
-    _add_output(parser)
-
-
 def _predict(options: Any) -> int:
-    draws = {} if options.draws is None else {"draws": options.draws}
-    found = predict_file(
-        options.run,
-        options.input,
-        seed=options.seed,
-        prediction=options.prediction,
-        net=_code("model", options.model),
-        **draws,
-    )
+    given = {name: getattr(options, name) for name in ("draws", "seed", "prediction")}
+    given = {name: value for name, value in given.items() if value is not None}
+    found = predict_file(options.run, options.input, net=_code("model", options.model), **given)
     frame = printable_frame(found, options.interval)
     if options.out is not None:
         frame.to_csv(options.out, index=False, float_format="%.6g")
@@ -339,25 +307,16 @@ def _predict(options: Any) -> int:
     return 0
 
 
-def _compare_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--methods", type=str, required=True, metavar="NAME,...", help="such as map,bbb,laplace")
-    parser.add_argument("--data", type=str, default="digits", metavar="NAME,...", help="problems (digits)")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each method (3)")
-    parser.add_argument("--folds", type=int | None, metavar="K", help="test on each of K parts of the data")
-    parser.add_argument("--reference", type=str, default="map", metavar="NAME", help="compared with the others (map)")
-    _add_settings(parser, ("data", "method", "seed", "fold", "workers"))
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="runs trained at a time (1)")
-    _add_output(parser, quiet=True)
-
-
 def _compare(options: Any) -> int:
-    base, methods, problems = _settings(options), _names(options.methods), _names(options.data)
-    choices = {name: Code.parse(name) or name for name in problems}
+    base = _settings(options)
     found = compare(
-        methods, choices, seeds=options.seeds, epochs=base.epochs, folds=options.folds,
-        folder=base.folder or "runs/compare", workers=options.workers, reference=options.reference,
-        progress=not options.quiet, **_changes(base, "epochs", "folder"),
-    )  # fmt: skip
+        _names(options.methods),
+        {name: Code.parse(name) or name for name in _names(options.data)},
+        folder=base.folder or "runs/compare",
+        progress=not options.quiet,
+        **{name: getattr(options, name) for name in ("seeds", "folds", "workers", "reference")},
+        **_changes(base, "folder"),
+    )
     if options.json:
         _print(json_text(found.to_json()))
     else:
@@ -365,68 +324,29 @@ def _compare(options: Any) -> int:
     return FAILED if found.failed else 0
 
 
-def _changes(settings: RunSettings, *skipped: str) -> dict[str, Any]:
-    default = RunSettings()
-    names = [name for name in RunSettings.names() if name not in skipped]
-    return {name: getattr(settings, name) for name in names if getattr(settings, name) != getattr(default, name)}
-
-
-def _sweep_options(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--space", nargs="+", action="append", required=True, metavar="KEY=VALUES",
-        help="lr=log,1e-4,1e-1 or dropout=linear,0,0.5 or members=int,1,8 or posterior.rank=1,2,3",
-    )  # fmt: skip
-    parser.add_argument("--trials", type=int, default=20, metavar="N", help="finished trials in all (20)")
-    parser.add_argument("--score", type=str, default="nll", metavar="KEY", help="on validation data (nll)")
-    parser.add_argument("--sampler", type=str, default="tpe", metavar="NAME", help=f"{', '.join(SAMPLERS)} (tpe)")
-    parser.add_argument("--prune", action="store_true", help="stop trials that are worse than the median")
-    parser.add_argument("--name", type=str, default="sweep", metavar="NAME", help="of the sweep in its storage (sweep)")
-    parser.add_argument(
-        "--storage", type=str | None, metavar="URL",
-        help="of a database for several machines (a journal file in --folder); the same command joins the sweep",
-    )  # fmt: skip
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (1)")
-    _add_settings(parser, ("workers",))
-    _add_output(parser, quiet=True)
-
-
 def _sweep(options: Any) -> int:
     base = _settings(options)
-    space = {key: _values(value) for key, value in _assignments("--space", options.space).items()}
     folder = base.folder or os.path.join("runs", f"sweep-{base.title}")
+    names = ("trials", "score", "sampler", "prune", "name", "storage", "workers")
     found = sweep(
-        space, base.data, base.method, trials=options.trials, score=options.score, sampler=options.sampler,
-        prune=options.prune, name=options.name, folder=folder, storage=options.storage, workers=options.workers,
-        progress=not options.quiet, **_changes(base, "data", "method", "folder"),
-    )  # fmt: skip
+        {key: _values(value) for key, value in _assignments("--space", options.space).items()},
+        base.data,
+        base.method,
+        folder=folder,
+        progress=not options.quiet,
+        **{name: getattr(options, name) for name in names},
+        **_changes(base, "data", "method", "folder"),
+    )
     _print(json_text(found.to_json()) if options.json else f"{found.text(terminal_width())}\ntrials in {folder}")
     return 0 if found.trials else FAILED
-
-
-def _values(value: Any) -> list[Any]:
-    if isinstance(value, list):
-        return value
-    return [_value(part) for part in value.split(",")] if isinstance(value, str) else [value]
-
-
-def _report_options(parser: ArgumentParser) -> None:
-    parser.add_argument("paths", type=str, nargs="+", metavar="FOLDER", help="runs, comparisons, or folders of them")
-    parser.add_argument("--out", type=str, default="report.html", metavar="FILE", help="the page (report.html)")
 
 
 def _report(options: Any) -> int:
     from .report import write_report
 
-    _print(f"report in {write_report(options.paths, options.out)}")
+    page = write_report(options.paths, options.out)
+    _print(json_text({"report": page}) if options.json else f"report in {page}")
     return 0
-
-
-def _list_options(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "kind", type=str, nargs="?", default="", metavar="KIND",
-        help=f"{', '.join(listing.kinds())}, or a folder of runs",
-    )  # fmt: skip
-    _add_output(parser)
 
 
 def _list(options: Any) -> int:
@@ -435,52 +355,111 @@ def _list(options: Any) -> int:
     return 0
 
 
-def _verify_options(parser: ArgumentParser) -> None:
-    parser.add_argument("folder", type=str, metavar="FOLDER", help="of a run, a comparison or a saved model")
-    _add_output(parser)
-
-
 def _verify(options: Any) -> int:
     found = verify(options.folder)
-    faults = [one for one in found if one.fault]
-    if options.json:
-        _print(json_text([{"path": one.path, "fault": one.fault or None} for one in found]))
-    else:
-        for one in faults:
-            _print(one_line(one.fault))
-        _print(f"{len(found) - len(faults)} of {len(found)} as written")
+    faults = [one_line(one.fault) for one in found if one.fault]
+    lines = [*faults, f"{len(found) - len(faults)} of {len(found)} as written"]
+    rows = [{"path": one.path, "fault": one.fault or None} for one in found]
+    _print(json_text(rows) if options.json else "\n".join(lines))
     return FAILED if faults else 0
 
 
+_RUN = _option("run", "RUN", "folder of the run", str)
+_NET = _option("--model", "FILE.py:NAME", "the network, if it is your own code")
+_DRAWS = (
+    _option("--draws", "N", "number of networks (as in the run)", int | None),
+    _option("--seed", "N", "of the draws (0)", int, default=0),
+    _option("--prediction", "KIND", "sampled, linearized or mean"),
+    _NET,
+)
+_SPACE = "lr=log,1e-4,1e-1 or dropout=linear,0,0.5 or members=int,1,8 or posterior.rank=1,2,3"
+_STORAGE = "of a database for several machines (a journal file in --folder); the same command joins the sweep"
 COMMANDS: Mapping[str, Command] = {
     "train": Command(
-        "Train and measure a network.", _train_options, _train,
+        "Train and measure a network.",
+        _train,
         "bayeswell train --data digits --method k-tied --set posterior.rank=3 --epochs 40",
+        (),
+        without=(),
     ),
     "resume": Command(
-        "Continue a run that was stopped.", _resume_options, _resume, "bayeswell resume runs/digits-bbb-seed0"
+        "Continue a run that was stopped.",
+        _resume,
+        "bayeswell resume runs/digits-bbb-seed0",
+        (_RUN, _NET, _option("--data", "FILE.py:NAME", "the data, if they are your own code")),
     ),
     "evaluate": Command(
-        "Show the scores of a run, or measure it on other data.", _evaluate_options, _evaluate,
+        "Show the scores of a run, or measure it on other data.",
+        _evaluate,
         "bayeswell evaluate runs/digits-bbb-seed0 --ood noise --draws 500",
+        (
+            _RUN,
+            _option("--data", "NAME", "other data of the same kind"),
+            _option("--ood", "NAME", "out-of-distribution data", str, nargs="+"),
+            *_DRAWS,
+        ),
     ),
     "predict": Command(
-        "Predict new inputs with their uncertainty.", _predict_options, _predict,
+        "Predict new inputs with their uncertainty.",
+        _predict,
         "bayeswell predict runs/price --input new.csv --out predictions.csv",
+        (
+            _option("run", "RUN", "folder of the run, or of a saved model", str),
+            _option("--input", "FILE", "a table, an .npz file with x, or images", str, required=True),
+            _option("--out", "FILE.csv", "where the predictions go (stdout)"),
+            _option("--interval", "LEVEL", "of real targets (0.9)", float, default=0.9),
+            *_DRAWS,
+        ),
     ),
     "compare": Command(
-        "Compare methods on problems over several seeds.", _compare_options, _compare,
+        "Compare methods on problems over several seeds.",
+        _compare,
         "bayeswell compare --methods map,bbb,laplace --data digits,wine --seeds 5",
+        (
+            _option("--methods", "NAME,...", "such as map,bbb,laplace", str, required=True),
+            _option("--data", "NAME,...", "problems (digits)", str, default="digits"),
+            _option("--seeds", "N", "runs of each method (3)", int, default=3),
+            _option("--folds", "K", "test on each of K parts of the data", int | None),
+            _option("--reference", "NAME", "compared with the others (map)", str, default="map"),
+            _option("--workers", "N", "runs trained at a time (1)", int, default=1),
+        ),
+        without=("data", "method", "seed", "fold", "workers"),
     ),
     "sweep": Command(
-        "Search for the best settings on validation data.", _sweep_options, _sweep,
+        "Search for the best settings on validation data.",
+        _sweep,
         "bayeswell sweep --data wine --method k-tied --space lr=log,1e-4,1e-1 posterior.rank=1,2,3",
+        (
+            _option("--space", "KEY=VALUES", _SPACE, str, nargs="+", action="append", required=True),
+            _option("--trials", "N", "finished trials in all (20)", int, default=20),
+            _option("--score", "KEY", "on validation data (nll)", str, default="nll"),
+            _option("--sampler", "NAME", f"{', '.join(SAMPLERS)} (tpe)", str, default="tpe"),
+            _flag("--prune", "stop trials that are worse than the median"),
+            _option("--name", "NAME", "of the sweep in its storage (sweep)", str, default="sweep"),
+            _option("--storage", "URL", _STORAGE),
+            _option("--workers", "N", "processes (1)", int, default=1),
+        ),
+        without=("workers",),
     ),
     "report": Command(
-        "Write a page about runs and comparisons.", _report_options, _report, "bayeswell report runs/compare"
+        "Write a page about runs and comparisons.",
+        _report,
+        "bayeswell report runs/compare",
+        (
+            _option("paths", "FOLDER", "runs, comparisons, or folders of them", str, nargs="+"),
+            _option("--out", "FILE", "the page (report.html)", str, default="report.html"),
+        ),
     ),
-    "list": Command("List methods, data, models, parts or runs.", _list_options, _list, "bayeswell list methods"),
+    "list": Command(
+        "List methods, data, models, parts or runs.",
+        _list,
+        "bayeswell list methods",
+        (_option("kind", "KIND", f"{', '.join(listing.kinds())}, or a folder of runs", str, nargs="?", default=""),),
+    ),
     "verify": Command(
-        "Check that the files of a run are as they were written.", _verify_options, _verify, "bayeswell verify runs"
+        "Check that the files of a run are as they were written.",
+        _verify,
+        "bayeswell verify runs",
+        (_option("folder", "FOLDER", "of a run, a comparison or a saved model", str),),
     ),
-}  # fmt: skip
+}

@@ -7,8 +7,10 @@ import os
 import sys
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,12 +89,13 @@ class Sweep:
             [str(trial.number), f"{trial.value:.4g}", *(_shown(trial.params.get(name)) for name in names)]
             for trial in best
         ]
-        states = [trial.state.name.lower() for trial in self.study.get_trials(deepcopy=False)]
-        counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+        every = self.study.get_trials(deepcopy=False)
+        counts = Counter(trial.state.name.lower() for trial in every)
+        title = f"sweep of {len(every)} trials: {', '.join(f'{count} {state}' for state, count in counts.items())}"
         heading = f"validation {find_score(self.score).heading}"
-        table = table_text(["trial", heading, *names], rows, width, title=f"sweep of {len(states)} trials: {counts}")
-        failed = [trial for trial in self.study.get_trials(deepcopy=False) if "error" in trial.user_attrs]
-        return "\n".join([table, *(f"failed: trial {one.number}: {one.user_attrs['error']}" for one in failed)])
+        errors = {trial.number: trial.user_attrs["error"] for trial in every if "error" in trial.user_attrs}
+        failed = [f"failed: trial {number}: {error}" for number, error in errors.items()]
+        return "\n".join([table_text(["trial", heading, *names], rows, width, title=title), *failed])
 
     def to_json(self) -> dict[str, Any]:
         return {"score": self.score, "best": self.best, "trials": self.table().to_dict("records")}
@@ -138,30 +141,34 @@ def sweep(
         progress: a line on stderr for each trial; None: if it is a terminal.
         settings: of all runs, as in ``compare``: ``epochs``, ``seed`` (also of the sampler), ``validation`` (0.2), ...
     """
-    sign = find_score(score).sign
-    if not sign:
+    if not find_score(score).sign:
         raise SettingError(f"score {score!r} has no better or worse; choose another")
     base = with_settings(RunSettings(method=method, validation=VALIDATION), settings)
     net, data = split_problem(problem)
     if isinstance(data, str | Mapping | Code):
         base, data = base.changed(data=data), None
-    job = _Job(_checked_space(space, base), base, data, net, score, prune, folder, wants_progress(progress), trials)
     check_choice("sweep", "sampler", sampler, SAMPLERS)
     check_integer("sweep", "trials", trials)
+    check_integer("sweep", "workers", workers)
+    _check_space(space, base, sampler)
     with tempfile.TemporaryDirectory() as temporary:
         url = storage or str(Path(temporary if folder is None else folder) / JOURNAL)
-        study = _study(url, name, sampler, base.seed, sign, space)
+        search = _Search(
+            space, base, data, net, score, sampler, prune, name, url, folder, wants_progress(progress), trials
+        )
+        study = search.study(base.seed)
         seed = base.seed + len(study.get_trials(deepcopy=False))  # A sweep that continues draws other settings.
-        seeds = range(seed, seed + check_integer("sweep", "workers", workers))
-        calls = (joblib.delayed(_optimize)(job, url, name, sampler, one, sign) for one in seeds)
+        calls = (joblib.delayed(search.run)(one) for one in range(seed, seed + workers))
         joblib.Parallel(n_jobs=workers if workers > 1 else None)(calls)
         if folder is None and storage is None:
-            study = _in_memory(study)
+            found = study.get_trials()
+            study = optuna.create_study(study_name=name, direction=study.direction)
+            study.add_trials(found)
     return Sweep(study, score)
 
 
 @dataclass(frozen=True)
-class _Job:
+class _Search:
     """Everything that a process needs to train trials."""
 
     space: Space
@@ -169,10 +176,39 @@ class _Job:
     data: Any
     net: Any
     score: str
+    sampler: str
     prune: bool
+    name: str
+    url: str
     folder: str | os.PathLike[str] | None
     progress: bool
     trials: int
+
+    def study(self, seed: int) -> optuna.Study:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        makers: dict[str, Any] = {
+            "tpe": optuna.samplers.TPESampler,
+            "random": optuna.samplers.RandomSampler,
+            "grid": partial(optuna.samplers.GridSampler, dict(self.space)),
+        }
+        return optuna.create_study(
+            storage=_storage(self.url),
+            study_name=self.name,
+            sampler=makers[self.sampler](seed=seed),
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=1),
+            direction="minimize" if find_score(self.score).sign > 0 else "maximize",
+            load_if_exists=True,
+        )
+
+    def run(self, seed: int) -> None:
+        study = self.study(seed)
+
+        def is_done() -> bool:
+            trials = study.get_trials(deepcopy=False)
+            return sum(trial.state.is_finished() for trial in trials) >= self.trials
+
+        if not is_done():
+            study.optimize(self, catch=(BayeswellError,), callbacks=[lambda *_: study.stop() if is_done() else None])
 
     def __call__(self, trial: Trial) -> float:
         changes = {key: _suggest(trial, key, values) for key, values in self.space.items()}
@@ -206,30 +242,6 @@ class _Pruner(Callback):
                 raise optuna.TrialPruned
 
 
-def _optimize(job: _Job, url: str, name: str, sampler: str, seed: int, sign: int) -> None:
-    study = _study(url, name, sampler, seed, sign, job.space)
-    finished = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
-
-    def stop_when_done(study: optuna.Study, trial: FrozenTrial) -> None:
-        if len(study.get_trials(deepcopy=False, states=finished)) >= job.trials:
-            study.stop()
-
-    if len(study.get_trials(deepcopy=False, states=finished)) < job.trials:
-        study.optimize(job, catch=(BayeswellError,), callbacks=[stop_when_done])
-
-
-def _study(url: str, name: str, sampler: str, seed: int, sign: int, space: Space) -> optuna.Study:
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna.create_study(
-        storage=_storage(url),
-        study_name=name,
-        sampler=_sampler(sampler, seed, space),
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=1),
-        direction="minimize" if sign > 0 else "maximize",
-        load_if_exists=True,
-    )
-
-
 def _storage(url: str) -> BaseStorage:
     if "://" not in url:
         Path(url).parent.mkdir(parents=True, exist_ok=True)
@@ -240,34 +252,18 @@ def _storage(url: str) -> BaseStorage:
         return RDBStorage(url, heartbeat_interval=HEARTBEAT, heartbeat_stale_trial_callback=retry)
 
 
-def _sampler(name: str, seed: int, space: Space) -> optuna.samplers.BaseSampler:
-    if name == "random":
-        return optuna.samplers.RandomSampler(seed=seed)
-    if name == "tpe":
-        return optuna.samplers.TPESampler(seed=seed)
-    for key, values in space.items():
-        if values[0] in _DISTRIBUTIONS:
-            raise SettingError(f"sampler 'grid' needs a list of choices for '{key}', got {list(values)}")
-    return optuna.samplers.GridSampler(dict(space), seed=seed)
-
-
-def _in_memory(study: optuna.Study) -> optuna.Study:
-    copy = optuna.create_study(study_name=study.study_name, direction=study.direction)
-    copy.add_trials(study.get_trials())
-    return copy
-
-
-def _checked_space(space: Space, base: RunSettings) -> Space:
+def _check_space(space: Space, base: RunSettings, sampler: str) -> None:
     if not space:
         raise SettingError("sweep: `space` is empty; give such as {'lr': ['log', 1e-4, 1e-1]}")
     for key, values in space.items():
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise SettingError(f"sweep: '{key}' = {values!r}; give a list of choices, or ['log', low, high]")
-        if values[0] in _DISTRIBUTIONS and (len(values) != 3 or not values[1] < values[2]):
+        is_range = values[0] in _DISTRIBUTIONS
+        if is_range and (len(values) != 3 or not values[1] < values[2]):
             raise SettingError(f"sweep: '{key}' = {list(values)}; write ['{values[0]}', low, high]")
-        first = values[1] if values[0] in _DISTRIBUTIONS else values[0]
-        _ = with_settings(base, {key: first}).method_part
-    return space
+        if is_range and sampler == "grid":
+            raise SettingError(f"sampler 'grid' needs a list of choices for '{key}', got {list(values)}")
+        _ = with_settings(base, {key: values[is_range]}).method_part
 
 
 def _suggest(trial: Trial, key: str, values: Sequence[Any]) -> Any:
