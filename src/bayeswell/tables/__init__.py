@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from .columns import Column
 from .preparation import CLASSES, REAL, Preparation, Scaling
-from .scale import scale_warning
-from .tensors import as_tensor, as_tensors, as_weights, check_index, is_frame, is_series
+from .tensors import as_tensor, as_tensors, as_weights, check_index, is_frame, is_series, scale_warning
 
 __all__ = [
     "CLASSES",

@@ -33,13 +33,9 @@ Cells = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Column:
-    """One column of the training table.
+    """One column of the training table; ``missing`` says whether cells were missing there.
 
-    Args:
-        name: of the column.
-        missing: whether cells were missing in the training rows.
-        mean: of a numeric column; fills missing cells.
-        categories: of a column of texts, sorted; None for a numeric column.
+    The mean of a numeric column fills missing cells; a column of texts has sorted ``categories``.
     """
 
     name: str
@@ -49,13 +45,11 @@ class Column:
 
     @classmethod
     def fit(cls, name: str, cells: Cells) -> Column:
-        """Learn a column from its training cells."""
         if cells.dtype.kind == "O":
             return cls._fit_texts(name, cells)
         present = cells[~np.isnan(cells)]
         if not len(present):
             raise DataError(f"column '{name}': every cell is missing; drop the column")
-        _warn_of_outlier(name, present)
         # Divided first: the sum of large numbers may overflow.
         return cls(name, len(present) < len(cells), math.fsum((present / len(present)).tolist()))
 
@@ -68,10 +62,8 @@ class Column:
         is_id = len(present) >= _FEWEST_IDS and len(categories) > _ID_SHARE * len(present)
         if len(categories) > MOST_CATEGORIES or is_id:
             why = "it looks like an id" if is_id else f"at most {MOST_CATEGORIES} are allowed"
-            raise DataError(
-                f"column '{name}': {len(categories):,} different texts such as '{categories[0]:.30}' in {len(cells):,} "
-                f"rows; {why}: drop the column or merge rare texts"
-            )
+            found = f"{len(categories):,} different texts such as '{categories[0]:.30}' in {len(cells):,} rows"
+            raise DataError(f"column '{name}': {found}; {why}: drop the column or merge rare texts")
         return cls(name, len(present) < len(cells), categories=tuple(categories))
 
     @property
@@ -141,19 +133,15 @@ def read_table(table: Any, names: Sequence[str] | None = None) -> dict[str, Cell
     cells = {name: read_cells(found[name], f"column '{name}'") for name in (names or found)}
     lengths = {len(column) for column in cells.values()}
     if len(lengths) > 1 or lengths == {0}:
-        raise DataError(
-            "the table has no rows" if lengths == {0} else f"columns of different lengths {sorted(lengths)}"
-        )
+        raise DataError(f"the columns of a table must have one length above 0, got {sorted(lengths)}")
     return cells
 
 
 def _split_array(value: Any, names: Sequence[str]) -> dict[str, Cells]:
     array = np.asarray(as_array(value))
     if array.ndim != 2 or array.shape[1] != len(names) or array.dtype.kind not in "biuf":
-        raise DataError(
-            f"inputs of type {type(value).__name__}, shape {array.shape}; the model was trained on a table with the "
-            f"columns {', '.join(names)}"
-        )
+        found = f"inputs of type {type(value).__name__}, shape {array.shape}"
+        raise DataError(f"{found}; the model was trained on a table with the columns {', '.join(names)}")
     return {name: array[:, i].astype(np.float64) for i, name in enumerate(names)}
 
 
@@ -162,7 +150,9 @@ def read_cells(series: Any, owner: str) -> Cells:
     kind = str(getattr(series, "dtype", ""))
     if kind.startswith(("category", "Categorical", "Enum")):
         return _texts(series.to_list() if hasattr(series, "to_list") else list(series))
-    values = np.asarray(series.to_numpy()) if hasattr(series, "to_numpy") else np.asarray(series, dtype=object)
+    if hasattr(series, "to_numpy"):
+        series = series.to_numpy()
+    values = series if isinstance(series, np.ndarray) else np.asarray(series, dtype=object)
     if values.ndim != 1:
         raise DataError(f"{owner}: cells of {values.ndim} dimensions; each must be a number or a text")
     if values.dtype.kind in "Mm":
@@ -184,10 +174,8 @@ def check_range(values: npt.NDArray[np.float64], owner: str) -> None:
     """Refuse numbers that overflow in float32; NaN passes."""
     bad = np.flatnonzero(np.abs(values) > LARGEST)
     if len(bad):
-        raise DataError(
-            f"{owner}: row {bad[0]} is {values[bad[0]]:.4g}; numbers must be finite and below {LARGEST:g}, missing "
-            "cells empty"
-        )
+        found = f"row {bad[0]} is {values[bad[0]]:.4g}"
+        raise DataError(f"{owner}: {found}; numbers must be finite and below {LARGEST:g}, missing cells empty")
 
 
 def _object_cells(values: list[Any], owner: str) -> Cells:
@@ -199,13 +187,10 @@ def _object_cells(values: list[Any], owner: str) -> Cells:
         if not isinstance(value, str | bytes | numbers.Real | decimal.Decimal):
             raise DataError(f"{owner}: a cell of type {type(value).__name__}; each must be a number or a text")
     if texts and texts < len(present):
-        row = next(
-            i for i, v in enumerate(values) if not is_missing(v) and isinstance(v, str) == (texts * 2 <= len(present))
-        )
-        raise DataError(
-            f"{owner}: row {row} is {values[row]!r:.40}, but texts and numbers cannot be mixed; make all numbers "
-            "(missing cells None or NaN) or all texts: astype(str)"
-        )
+        rare = texts * 2 <= len(present)
+        row = next(i for i, value in enumerate(values) if not is_missing(value) and isinstance(value, str) == rare)
+        ways = "make all numbers (missing cells None or NaN) or all texts: astype(str)"
+        raise DataError(f"{owner}: row {row} is {values[row]!r:.40}: texts and numbers cannot be mixed; {ways}")
     if texts:
         return _texts(values)
     return np.array([math.nan if is_missing(value) else float(value) for value in values], np.float64)
@@ -231,22 +216,6 @@ def is_missing(value: Any) -> bool:
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, float | np.floating | decimal.Decimal) and bool(value != value)
-
-
-def _warn_of_outlier(name: str, values: npt.NDArray[np.float64]) -> None:
-    """Warn of one cell, such as 1e30 for "unknown", that decides the scale of the column."""
-    if len(values) < 3:
-        return
-    far = int(np.abs(values - np.median(values)).argmax())
-    rest = np.delete(values, far)
-    spread = float(rest.std()) or max(1.0, abs(float(rest[0])))
-    if abs(values[far] - rest.mean()) > 1e6 * spread:
-        warnings.warn(
-            f"column '{name}': {values[far]:.4g} is more than a million stds away from all other cells; make it a "
-            "missing cell if it stands for one",
-            DataWarning,
-            stacklevel=5,
-        )
 
 
 def _date_error(owner: str) -> DataError:

@@ -36,10 +36,8 @@ class Scaling:
     def fit(cls, values: Tensor) -> Scaling:
         """By column of (n,) and (n, columns); by channel of images (n, C, H, W) and volumes (n, C, D, H, W)."""
         if values.dim() not in (1, 2, 4, 5):
-            raise DataError(
-                f"standardize: shape {tuple(values.shape)} cannot be scaled; give tables (n, features) or images "
-                "(n, C, H, W)"
-            )
+            allowed = "tables (n, features) or images (n, C, H, W)"
+            raise DataError(f"standardize: shape {tuple(values.shape)} cannot be scaled; give {allowed}")
         values = values.double()
         if not bool(values.isfinite().all()):
             raise DataError("standardize: the training data have NaN or infinite numbers; replace or drop them")
@@ -65,22 +63,14 @@ class Scaling:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Scaling:
-        mean, std = (torch.tensor(record[name], dtype=torch.float64) for name in ("mean", "std"))
-        if mean.shape != std.shape or not bool((std > 0).all()):
-            raise ValueError("mean and std disagree")
-        return cls(mean, std)
+        return cls(*(torch.tensor(record[name], dtype=torch.float64) for name in ("mean", "std")))
 
 
 @dataclass(frozen=True)
 class Preparation:
     """The way from a user's inputs and targets to tensors and back, learned from training examples by ``fit``.
 
-    Args:
-        columns: of a data frame; None for arrays.
-        input_scaling: None: inputs are not scaled.
-        target_scaling: None: targets are not scaled.
-        class_names: None: targets are numbers.
-        dtype: of the network.
+    ``columns`` are those of a data frame; without ``class_names`` targets are numbers.
     """
 
     columns: tuple[Column, ...] | None = None
@@ -110,8 +100,6 @@ class Preparation:
             kind: "classes" or "real"; None: texts and booleans are classes, and numbers stay as they are.
             scale_targets: False: scale inputs alone.
         """
-        if kind not in (None, CLASSES, REAL):
-            raise DataError(f"`kind` = {kind!r}; {nearest(str(kind), (CLASSES, REAL))}")
         check_index(inputs, targets)
         cells = None if targets is None else _target_cells(targets)
         names = None if cells is None else _class_names(cells, targets, kind)
@@ -239,22 +227,12 @@ def _target_cells(value: Any) -> Any:
         cells = _typed(read_cells(value, "targets"), value)
     else:
         array = np.asarray(value, dtype=object) if _has_texts(value) else as_tensor(value, "targets").numpy()
-        cells = read_cells(_Series(array.reshape(-1)), "targets") if array.dtype.kind in "OUST" else array
+        cells = read_cells(array.reshape(-1), "targets") if array.dtype.kind in "OUST" else array
     missing = [cell is None for cell in cells] if cells.dtype.kind == "O" else []
     missing = np.isnan(cells).reshape(len(cells), -1).any(1).tolist() if cells.dtype.kind == "f" else missing
     if any(missing):
         raise DataError(f"targets: row {missing.index(True)} is missing ({sum(missing)} in all); drop such rows")
     return cells
-
-
-class _Series:
-    """A numpy array with the method of a series."""
-
-    def __init__(self, values: np.ndarray[Any, Any]) -> None:
-        self.values = values
-
-    def to_numpy(self) -> np.ndarray[Any, Any]:
-        return self.values
 
 
 def _has_texts(value: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,9 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from ..core.errors import DataError
+
+FAR = 10.0
+"""A mean or std above it is far from unit scale, at which networks learn best; so are numbers all below 1 / FAR^2."""
 
 
 def is_frame(value: Any) -> bool:
@@ -90,10 +93,8 @@ def check_index(inputs: Any, targets: Any) -> None:
     if first is None or second is None or not (hasattr(first, "equals") and hasattr(second, "equals")):
         return
     if len(first) == len(second) and not first.equals(second) and set(first) == set(second):
-        raise DataError(
-            "inputs and targets have the same index labels in different orders; give targets.loc[inputs.index], or "
-            "targets.to_numpy() to pair them by position"
-        )
+        ways = "targets.loc[inputs.index], or targets.to_numpy() to pair them by position"
+        raise DataError(f"inputs and targets have the same index labels in different orders; give {ways}")
 
 
 def _is_numbers(value: Any) -> bool:
@@ -101,3 +102,30 @@ def _is_numbers(value: Any) -> bool:
     while isinstance(value, tuple | list) and value:
         value = value[0]
     return isinstance(value, int | float | str | np.generic)
+
+
+def scale_warning(inputs: Any, targets: Any = None, features: Sequence[str] | None = None) -> str | None:
+    """Return a warning if a column (a channel of images) of inputs or real targets is far from unit scale, else None.
+
+    Tokens, nested inputs and class numbers are not checked; ``features`` are the names of the inputs' columns.
+    """
+    found = [_far_column("inputs", inputs, features), _far_column("targets", targets, None)]
+    notes = [note for note in found if note is not None]
+    if not notes:
+        return None
+    return f"{'; '.join(notes)}: networks learn best near unit scale; standardize=True scales the data and predictions"
+
+
+def _far_column(name: str, values: Any, features: Sequence[str] | None) -> str | None:
+    if not isinstance(values, Tensor) or not values.is_floating_point() or values.numel() == 0:
+        return None
+    some = values[:10_000].detach().double()
+    columns = some.transpose(0, 1).flatten(1).T if some.dim() >= 4 else some.reshape(len(some), -1)
+    mean, std = columns.mean(0), columns.std(0, correction=0)
+    size = mean.abs().maximum(std)
+    tiny = float(columns.abs().max()) < FAR**-2 and bool((std > 0).any())
+    if not bool(size.isfinite().all()) or not (bool((size > FAR).any()) or tiny):
+        return None
+    place = int(size.argmax())
+    column = "" if len(size) == 1 else f" column {place if features is None else repr(features[place])}"
+    return f"{name}{column} with mean {float(mean[place]):.3g} and std {float(std[place]):.3g}"
