@@ -25,12 +25,9 @@ _FORMAT = "bayeswell 3"
 
 
 def save_folder(path: str | Path, tensors: Mapping[str, Tensor], documents: Mapping[str, Any]) -> None:
-    """Write tensors and JSON documents as one folder, which replaces an earlier one as a whole.
+    """Write tensors and JSON documents (``name`` becomes ``name.json``) as one folder, whole or not at all.
 
-    Args:
-        path: the folder; other files in it are never deleted: such a folder is refused.
-        tensors: by name; strided, of any device.
-        documents: JSON-ready data by name; ``name`` becomes the file ``name.json``.
+    It replaces an earlier one. A folder with other files is refused: they are never deleted.
     """
     target = Path(path).absolute()
     previous, temporary = _previous(target), target.with_name(f".{target.name}.partial")
@@ -49,9 +46,9 @@ def save_folder(path: str | Path, tensors: Mapping[str, Tensor], documents: Mapp
             shutil.rmtree(temporary, ignore_errors=True)
         _sync(target.parent)
         shutil.rmtree(previous, ignore_errors=True)
+    except FileError:
+        raise
     except OSError as error:
-        if isinstance(error, FileError):
-            raise
         raise FileError(f"{target} cannot be written: {error.strerror or error}") from error
 
 
@@ -64,9 +61,9 @@ def load_folder(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         names = _checked_names(folder)
         documents = {name[:-5]: json.loads((folder / name).read_bytes()) for name in names if name.endswith(".json")}
         return load_file(folder / TENSORS), documents
+    except FileError:
+        raise
     except (OSError, ValueError, RecursionError, SafetensorError) as error:
-        if isinstance(error, FileError):
-            raise
         reason = "it does not exist" if not folder.exists() else "it is damaged, incomplete or no saved folder"
         raise FileError(f"{folder} cannot be loaded: {reason}") from error
 

@@ -50,11 +50,7 @@ def save_model(
     """Write a model as a folder of safetensors and JSON.
 
     A network of torch.nn layers in ``nn.Sequential`` is described; ``load_model`` needs any other network again.
-
-    Args:
-        preparation: of the user's data.
-        method: the settings of its training.
-        extra: further JSON-ready data, such as a calibration.
+    ``extra`` is further JSON-ready data, such as a calibration.
     """
     record = _record(model, likelihood, preparation, method, extra)
     save_folder(path, _tensors(model, likelihood), {"model": record})
@@ -101,23 +97,16 @@ def load_model(
         if record.get("base"):
             base = _frozen(model)
             if _digest(base) != record["base"]:
-                raise FileError(
-                    f"{path}: the frozen parameters of `net` are not those that the adapter was trained with"
-                )
+                raise FileError(f"{path}: the frozen parameters of `net` are not those of the adapter's training")
             tensors |= base
         model.load_state_dict(_below("model.", tensors))
         likelihood.load_state_dict(_below("likelihood.", tensors))
     except (SettingError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise FileError(f"{path} cannot be loaded: {reason:.300}; custom parts are given by parts=[...]") from error
-    preparation, method = record["preparation"], record["method"]
-    return SavedModel(
-        model.to(device).eval(),
-        likelihood.to(device),
-        None if preparation is None else Preparation.from_json(preparation),
-        None if method is None else method_from_settings(method),
-        record["extra"],
-    )
+    preparation = None if record["preparation"] is None else Preparation.from_json(record["preparation"])
+    method = None if record["method"] is None else method_from_settings(record["method"])
+    return SavedModel(model.to(device).eval(), likelihood.to(device), preparation, method, record["extra"])
 
 
 def _record(

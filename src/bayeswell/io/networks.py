@@ -47,7 +47,8 @@ def build_network(described: Mapping[str, Any], device: str = "cpu") -> nn.Modul
 
 def _describe(module: nn.Module) -> dict[str, Any] | None:
     kind = type(module)
-    if getattr(nn, kind.__name__, None) is not kind or _has_hooks(module):
+    hooks = module._forward_hooks or module._forward_pre_hooks
+    if hooks or getattr(nn, kind.__name__, None) is not kind:
         return None
     if kind is nn.Sequential:
         children = {name: _describe(child) for name, child in module.named_children()}
@@ -56,9 +57,12 @@ def _describe(module: nn.Module) -> dict[str, Any] | None:
     for name in _SPECIAL.get(kind) or _arguments(module):
         if not hasattr(module, name):
             return None
-        settings[name] = _setting(name, getattr(module, name))
-        if not _is_plain(settings[name]):
+        value = getattr(module, name)
+        if name == "bias" and (value is None or isinstance(value, Tensor)):
+            value = value is not None
+        if not _is_plain(value):
             return None
+        settings[name] = value
     if getattr(module, "inplace", False):
         settings["inplace"] = True
     return None if list(module.children()) else {"layer": kind.__name__, "settings": settings}
@@ -71,15 +75,6 @@ def _arguments(module: nn.Module) -> list[str]:
     return [
         one.name for one in named if one.name not in _SKIPPED and (one.default is not None or hasattr(module, one.name))
     ]
-
-
-def _has_hooks(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks)
-
-
-def _setting(name: str, value: Any) -> Any:
-    """Return the constructor argument behind an attribute: ``bias`` is a tensor or None."""
-    return value is not None if name == "bias" and (value is None or isinstance(value, Tensor)) else value
 
 
 def _is_plain(value: Any) -> bool:

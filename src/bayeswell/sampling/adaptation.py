@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.errors import SettingError, check_integer
+from ..core.errors import SettingError
 from ..core.protocols import OptimizerContext, Progress
 from ..optim.torch_optimizers import planned_lr
 from .sampler import Sampler, TemperatureEstimate, gradients
@@ -82,22 +82,16 @@ class Plan:
 
 def one_chain(total_steps: int) -> Plan:
     """Return the plan of one chain: 75 percent descent of up to 1500 steps, 40 of 5300 or more; then 10 of burn-in."""
-    steps = check_integer("sampler", "total_steps", total_steps)
-    if steps < 60:
-        return Plan(steps, 1, 0.25, 0.5)
-    descent = max(0.4, min(0.75, 0.75 * math.sqrt(LONG_ENOUGH / steps)))
-    return Plan(steps, 1, descent, descent + 0.1)
+    if total_steps < 60:
+        return Plan(total_steps, 1, 0.25, 0.5)
+    descent = max(0.4, min(0.75, 0.75 * math.sqrt(LONG_ENOUGH / total_steps)))
+    return Plan(total_steps, 1, descent, descent + 0.1)
 
 
 @dataclass
 class TunerState:
-    """The fitted rate and what it follows from.
-
-    Args:
-        max_lr: the rate that minibatch noise allows.
-        curvature: the largest that was measured.
-        worst_loss: the largest loss of the look.
-        limit: the loss at which the chain goes back.
+    """The fitted rate, the rate that minibatch noise allows, the largest curvature measured and the largest loss of
+    the look; at the loss ``limit`` the chain goes back.
     """
 
     lr: float = 0.0
@@ -152,7 +146,7 @@ class AutoTunedSampler(Sampler):
         self.momentum = 1 - min(0.2, max(0.03, 60 / max(1.0, draws))) if momentum else 0.0
 
     def may_sample(self, progress: Progress) -> bool:
-        return self.plan.stage(progress.step) == DRAW and progress.step >= self.plan.first_kept(progress.step)
+        return progress.step >= self.plan.first_kept(progress.step)
 
     def adds_noise(self) -> bool:
         return self.plan.stage(self.steps) == DRAW

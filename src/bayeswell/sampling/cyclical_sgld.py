@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..core.errors import SettingError, check_integer, check_number
+from ..core.errors import SettingError, check_number
 from ..core.protocols import OptimizerContext, Progress
+from ..optim.torch_optimizers import check_positive
 from .adaptation import LONG_ENOUGH, AutoTunedSampler, Plan
-from .sampler import Sampler, SamplerPart, check_lr
+from .sampler import Sampler, SamplerPart
 from .sgld import SGLDSampler
 
 _MOST_CYCLES = 4
@@ -67,14 +68,11 @@ class CyclicalSGLD(SamplerPart):
     paper: ClassVar[str] = "Zhang et al. 2020"
 
     def __post_init__(self) -> None:
-        check_lr(self)
-        if self.cycles is not None:
-            check_integer(self.name, "cycles", self.cycles)
-        check_number(self.name, "exploration", self.exploration, 0, 1)
+        check_positive(self, "lr", "cycles")
         check_number(self.name, "collection", self.collection, self.exploration, 1)
 
     def build(self, groups: Sequence[dict[str, Any]], context: OptimizerContext) -> Sampler:
-        steps = check_integer(self.name, "total_steps", context.total_steps)
+        steps = context.total_steps
         cycles = self.cycles_in(steps)
         if 1 - math.gcd(cycles, steps) / steps < self.collection:
             raise SettingError(f"{self.name}: {steps} steps are too few for {cycles} cycles; no draw would be kept")

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..core.protocols import OptimizerContext, Progress
 from ..optim.torch_optimizers import check_below_one, check_positive
 from .adaptation import AutoTunedSampler, one_chain
-from .sampler import Sampler, SamplerPart, check_lr, gradients, langevin_std
+from .sampler import Sampler, SamplerPart, gradients, langevin_std
 
 
 class PSGLDSampler(Sampler):
@@ -65,8 +65,7 @@ class PSGLD(SamplerPart):
     paper: ClassVar[str] = "Li et al. 2016"
 
     def __post_init__(self) -> None:
-        check_lr(self)
-        check_positive(self, "damping", "adapt_steps")
+        check_positive(self, "lr", "damping", "adapt_steps")
         check_below_one(self, "decay")
 
     def build(self, groups: Sequence[dict[str, Any]], context: OptimizerContext) -> Sampler:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ..core.errors import check_integer, check_number
 from ..core.protocols import OptimizerContext, OptimizerPart
 from ..core.random import standard_normal
 
@@ -54,8 +53,6 @@ class Sampler(Optimizer):
     """
 
     def __init__(self, groups: Sequence[dict[str, Any]], settings: dict[str, Any], context: OptimizerContext) -> None:
-        check_integer("sampler", "dataset_size", context.dataset_size)
-        check_number("sampler", "temperature", context.temperature, 0)
         target = {"temperature": context.temperature, "dataset_size": context.dataset_size}
         super().__init__([dict(group) for group in groups], {**settings, **target, "noise": True})
         self.generator = context.generator
@@ -127,10 +124,8 @@ class Sampler(Optimizer):
         if measured is None or asked == 0 or measured < _TOO_WIDE**2 * asked:
             return []
         width = math.sqrt(measured / asked)
-        return [
-            f"the chain has temperature {measured:.2g}, not {asked:.2g}: minibatch noise makes the draws about "
-            f"{width:.2g} times too wide; use a larger batch_size or a smaller lr"
-        ]
+        found = f"the chain has temperature {measured:.2g}, not {asked:.2g}: minibatch noise makes the draws about"
+        return [f"{found} {width:.2g} times too wide; use a larger batch_size or a smaller lr"]
 
     def drawn(self) -> list[Tensor]:
         """Return the parameters that are moved with noise."""
@@ -155,8 +150,3 @@ def gradients(params: list[Tensor]) -> list[Tensor]:
 def langevin_std(group: dict[str, Any], lr: float) -> float:
     """sqrt(2 lr T / N): the noise of a Langevin step."""
     return math.sqrt(2 * lr * group["temperature"] / group["dataset_size"])
-
-
-def check_lr(part: SamplerPart) -> None:
-    if part.lr is not None:
-        check_number(part.name, "lr", part.lr, 0, above=True)

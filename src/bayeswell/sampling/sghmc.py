@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ..core.errors import check_choice
 from ..core.protocols import OptimizerContext
-from ..optim.torch_optimizers import check_below_one
+from ..optim.torch_optimizers import check_below_one, check_positive
 from .adaptation import AutoTunedSampler, one_chain
-from .sampler import Sampler, SamplerPart, check_lr, gradients
+from .sampler import Sampler, SamplerPart, gradients
 
 
 class SGHMCSampler(Sampler):
@@ -88,7 +88,7 @@ class SGHMC(SamplerPart):
     paper: ClassVar[str] = "Chen et al. 2014; Leimkuhler & Matthews 2013"
 
     def __post_init__(self) -> None:
-        check_lr(self)
+        check_positive(self, "lr")
         check_below_one(self, "momentum")
         check_choice(self.name, "integrator", self.integrator, ("euler", "baoab"))
 

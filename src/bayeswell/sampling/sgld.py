@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ..core.errors import SettingError
 from ..core.protocols import OptimizerContext
-from ..optim.torch_optimizers import check_below_one
+from ..optim.torch_optimizers import check_below_one, check_positive
 from .adaptation import AutoTunedSampler, one_chain
-from .sampler import Sampler, SamplerPart, check_lr, gradients, langevin_std
+from .sampler import Sampler, SamplerPart, gradients, langevin_std
 
 
 class SGLDSampler(Sampler):
@@ -62,7 +62,7 @@ class SGLD(SamplerPart):
     paper: ClassVar[str] = "Welling & Teh 2011"
 
     def __post_init__(self) -> None:
-        check_lr(self)
+        check_positive(self, "lr")
         check_below_one(self, "momentum")
         if self.momentum and self.lr is None:
             raise SettingError("sgld: `momentum` needs a number for `lr`, got None; 'sghmc' fits both")
