@@ -17,6 +17,7 @@ from bayeswell.methods import (
     method_from_settings,
     method_names,
     method_settings,
+    register_method,
 )
 from bayeswell.optim import Plateau
 from bayeswell.posteriors import KTied, MeanField
@@ -163,9 +164,12 @@ def test_cost_counts_members_and_passes():
     assert find_method("f-bbb").changed(sharpness={"rho": 0.0}).cost == 3
 
 
-def test_own_methods_are_found():
-    method = METHODS["mine"] = Method("mine", posterior="delta")
+def test_registered_methods_are_found():
+    method = Method("mine", posterior="delta")
     try:
+        assert register_method(method) is method
         assert find_method("f-mine").posterior == method.posterior
+        with pytest.raises(SettingError, match="exists already"):
+            register_method(method.changed(members=2))
     finally:
-        METHODS.pop("mine")
+        METHODS.pop("mine", None)

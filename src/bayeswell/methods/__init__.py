@@ -12,6 +12,7 @@ from .method import (
     method_from_settings,
     method_names,
     method_settings,
+    register_method,
     with_tuples,
 )
 from .state import TrainState
@@ -28,6 +29,7 @@ __all__ = [
     "method_from_settings",
     "method_names",
     "method_settings",
+    "register_method",
     "with_tuples",
     "within_budget",
 ]

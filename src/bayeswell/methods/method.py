@@ -344,7 +344,15 @@ _TABLE = (
 )
 
 METHODS: dict[str, Method] = {method.name: method for method in _TABLE}
-"""Methods by name, open to new ones; ``find_method`` also knows their sharpness-aware forms."""
+"""Named methods; ``find_method`` also knows their sharpness-aware forms."""
+
+
+def register_method(method: Method) -> Method:
+    """Give a method its name for ``find_method``, the command line and saved files."""
+    if METHODS.get(method.name, method) != method:
+        raise SettingError(f"method '{method.name}' exists already; choose another name")
+    METHODS[method.name] = method
+    return method
 
 
 def find_method(name: str | Method) -> Method:
