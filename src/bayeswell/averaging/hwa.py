@@ -24,17 +24,15 @@ from ..posteriors import can_set_std, gaussian_posterior, num_columns, set_covar
 from .snapshots import (
     MIN_VARIANCE,
     MomentsAverager,
+    SnapshotPart,
     SnapshotSchedule,
-    check_columns,
     check_finite,
-    check_timing,
     planned_columns,
-    snapshot_schedule,
 )
 
 
 @dataclass(frozen=True)
-class HWA:
+class HWA(SnapshotPart):
     """The average of the variational means, and a variance from the stds and the spread of the means.
 
     With W = mean(std_j^2) within and B = mean(m_j^2) - mean(m_j)^2 between the snapshots j, ``variance`` says what
@@ -70,8 +68,6 @@ class HWA:
     its marginal variances; its correlations are dropped.
     """
 
-    start: float = 0.75
-    cycle: int | None = None
     variance: str = "mixture"
     covariance: str = "diagonal"
     feedback: str = "none"
@@ -80,12 +76,9 @@ class HWA:
 
     name: ClassVar[str] = "hwa"
     paper: ClassVar[str] = "HWA: Hyperparameters Weight Averaging in Bayesian Neural Networks"
-    needs: ClassVar[frozenset[str]] = frozenset()
-    provides: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        check_timing(self.name, self.start, self.cycle)
-        check_columns(self.name, "columns", self.columns)
+        super().__post_init__()
         if self.scale is not None:
             check_number(self.name, "scale", self.scale, 0, above=True)
         check_choice(self.name, "variance", self.variance, ("mixture", "swag", "mean", "literal"))
@@ -100,7 +93,7 @@ class HWA:
         self._check(model.posterior)
         point = POINT in model.posterior.provides
         least = 2 if point or self.variance == "swag" or self.covariance == "low_rank" else 1
-        schedule = snapshot_schedule(self.name, self.start, self.cycle, total_steps, batches, least)
+        schedule = self.schedule(total_steps, batches, least)
         columns = 0
         if self.covariance == "low_rank":
             columns = planned_columns(self.name, "columns", self.columns, schedule)

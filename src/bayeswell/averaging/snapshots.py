@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from ..core.errors import DivergenceError, SettingError, check_integer, check_number
+from ..core.errors import DivergenceError, SettingError
 from ..core.protocols import BayesianModel, Posterior, Progress
 from ..nn import trained_params
 
@@ -39,23 +39,29 @@ class SnapshotSchedule:
         return self.total_steps // self.cycle - self.burn_in // self.cycle
 
 
-def check_timing(owner: str, start: float, cycle: int | None) -> None:
-    """Check the settings of a schedule: ``start`` in [0, 1) is a fraction of training, ``cycle`` a number of steps."""
-    if check_number(owner, "start", start, 0, 1) == 1:
-        raise SettingError(f"{owner}: `start` must be below 1, got 1")
-    if cycle is not None:
-        check_integer(owner, "cycle", cycle)
+@dataclass(frozen=True)
+class SnapshotPart:
+    """``start`` is the fraction of the planned steps after which snapshots begin, ``cycle`` the steps between them."""
 
+    start: float = 0.75
+    cycle: int | None = None
 
-def snapshot_schedule(
-    owner: str, start: float, cycle: int | None, total_steps: int, batches: int, least: int = 1
-) -> SnapshotSchedule:
-    """Return the schedule of a run; ``cycle`` None is one epoch. Fewer than ``least`` snapshots are refused."""
-    schedule = SnapshotSchedule(round(start * total_steps), batches if cycle is None else cycle, total_steps)
-    if schedule.planned < least:
-        found = f"start = {start:g} and cycle = {schedule.cycle} give {schedule.planned} snapshots of at least {least}"
-        raise SettingError(f"{owner}: {found}; train longer, start earlier or shorten the cycle")
-    return schedule
+    name: ClassVar[str]
+    needs: ClassVar[frozenset[str]] = frozenset()
+    provides: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start < 1:
+            raise SettingError(f"{self.name}: `start` must be at least 0 and below 1, got {self.start!r}")
+
+    def schedule(self, total_steps: int, batches: int, least: int = 1) -> SnapshotSchedule:
+        """Return the schedule of a run; ``cycle`` None is one epoch. Fewer than ``least`` snapshots are refused."""
+        cycle = batches if self.cycle is None else self.cycle
+        schedule = SnapshotSchedule(round(self.start * total_steps), cycle, total_steps)
+        if schedule.planned < least:
+            found = f"start = {self.start:g} and cycle = {cycle} give {schedule.planned} snapshots of at least {least}"
+            raise SettingError(f"{self.name}: {found}; train longer, start earlier or shorten the cycle")
+        return schedule
 
 
 class SnapshotAverager:
@@ -164,17 +170,14 @@ class MomentsAverager(SnapshotAverager):
         self.variance, self.deviations = state["variance"], state["deviations"]
 
 
-def check_columns(owner: str, setting: str, columns: int | None) -> None:
-    if columns is not None:
-        check_integer(owner, setting, columns, 2)
-
-
 def planned_columns(owner: str, setting: str, columns: int | None, schedule: SnapshotSchedule) -> int:
     """Return the number of columns asked for; None: 20 (Maddox et al. 2019, section 4), or all planned snapshots."""
     if columns is None:
         return min(20, schedule.planned)
-    if columns > schedule.planned:
-        raise SettingError(f"{owner}: `{setting}` = {columns} is above the {schedule.planned} planned snapshots")
+    if not 2 <= columns <= schedule.planned:
+        raise SettingError(
+            f"{owner}: `{setting}` = {columns}; it must be 2 to the {schedule.planned} planned snapshots"
+        )
     return columns
 
 

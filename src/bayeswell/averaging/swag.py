@@ -11,11 +11,9 @@ from ..posteriors import gaussian_posterior
 from .snapshots import (
     MIN_VARIANCE,
     MomentsAverager,
+    SnapshotPart,
     SnapshotSchedule,
-    check_columns,
-    check_timing,
     planned_columns,
-    snapshot_schedule,
 )
 
 
@@ -34,7 +32,7 @@ class SWAGAverager(MomentsAverager):
 
 
 @dataclass(frozen=True)
-class SWAG:
+class SWAG(SnapshotPart):
     """A Gaussian with the snapshots' mean and a covariance that is half their variances, half low rank.
 
         q = N(mean, scale (diag(mean(w^2) - mean(w)^2) + D D' / (k - 1)))
@@ -55,29 +53,24 @@ class SWAG:
     over the last k of i = 1..n, 0.86 V at n = k = 20.
     """
 
-    start: float = 0.75
-    cycle: int | None = None
     rank: int | None = None
     scale: float = 0.5
 
     name: ClassVar[str] = "swag"
     paper: ClassVar[str] = "Maddox et al. 2019"
-    needs: ClassVar[frozenset[str]] = frozenset()
-    provides: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        check_timing(self.name, self.start, self.cycle)
-        check_columns(self.name, "rank", self.rank)
+        super().__post_init__()
         check_number(self.name, "scale", self.scale, 0, above=True)
 
     def build(self, model: BayesianModel, total_steps: int, batches: int) -> Averager:
-        schedule = snapshot_schedule(self.name, self.start, self.cycle, total_steps, batches, least=2)
+        schedule = self.schedule(total_steps, batches, least=2)
         rank = planned_columns(self.name, "rank", self.rank, schedule)
         return SWAGAverager(self.name, model, schedule, self.scale, rank)
 
 
 @dataclass(frozen=True)
-class SWAGDiagonal:
+class SWAGDiagonal(SnapshotPart):
     """Independent Gaussian weights with the mean and variance of the snapshots.
 
         q = N(mean, scale diag(mean(w^2) - mean(w)^2))
@@ -86,19 +79,15 @@ class SWAGDiagonal:
     described at ``SWAG``; ``start`` and ``cycle`` as in ``swa``.
     """
 
-    start: float = 0.75
-    cycle: int | None = None
     scale: float = 1.0
 
     name: ClassVar[str] = "swag_diag"
     paper: ClassVar[str] = "Maddox et al. 2019"
-    needs: ClassVar[frozenset[str]] = frozenset()
-    provides: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        check_timing(self.name, self.start, self.cycle)
+        super().__post_init__()
         check_number(self.name, "scale", self.scale, 0, above=True)
 
     def build(self, model: BayesianModel, total_steps: int, batches: int) -> Averager:
-        schedule = snapshot_schedule(self.name, self.start, self.cycle, total_steps, batches, least=2)
+        schedule = self.schedule(total_steps, batches, least=2)
         return SWAGAverager(self.name, model, schedule, self.scale)

@@ -13,7 +13,9 @@ from torch import Tensor
 
 from ..core.errors import check_choice, check_number
 from ..core.layout import Layout, Site
-from ..core.protocols import GaussianTerms, Prior, PriorPart
+from ..core.protocols import GaussianTerms, Prior
+
+CENTERS = ("zero", "network")
 
 
 class GaussianPrior(Prior):
@@ -94,16 +96,14 @@ class GaussianPart:
 
 def build_gaussian(parts: Sequence[GaussianPart], layout: Layout, like: Tensor) -> GaussianPrior:
     """Return the Gaussian prior with one part a site."""
+    for part in parts:
+        check_choice(f"{part.name} prior", "center", part.center, CENTERS)
     stds = [part.std_of(site) for part, site in zip(parts, layout.sites, strict=True)]
     center = None
     if any(part.center == "network" for part in parts):
         centered = like.new_tensor([float(part.center == "network") for part in parts])
         center = like.detach() * layout.repeat_by_site(centered)
     return GaussianPrior(layout, like.new_tensor(stds), center)
-
-
-def check_center(part: PriorPart) -> None:
-    check_choice(f"{part.name} prior", "center", getattr(part, "center", "zero"), ("zero", "network"))
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,6 @@ class Normal(GaussianPart):
     paper: ClassVar[str] = "Neal 1996"
 
     def __post_init__(self) -> None:
-        check_center(self)
         check_number("normal prior", "std", self.std, 0, above=True)
 
     def std_of(self, site: Site) -> float:
@@ -144,7 +143,6 @@ class Kaiming(GaussianPart):
     paper: ClassVar[str] = "He et al. 2015; Book 2020, section 2.3"
 
     def __post_init__(self) -> None:
-        check_center(self)
         check_number("kaiming prior", "a", self.a)
 
     def std_of(self, site: Site) -> float:
@@ -162,7 +160,6 @@ class Xavier(GaussianPart):
     paper: ClassVar[str] = "Glorot & Bengio 2010"
 
     def __post_init__(self) -> None:
-        check_center(self)
         check_number("xavier prior", "gain", self.gain, 0, above=True)
 
     def std_of(self, site: Site) -> float:

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, distributions, nn
 from torch.distributions import Distribution
 
-from ..core.errors import SettingError, check_number, nearest
+from ..core.errors import SettingError, check_choice, check_number, nearest
 from ..core.layout import Layout
 from ..core.protocols import Prior, PriorPart
-from .gaussian import Normal, check_center
+from .gaussian import CENTERS, Normal
 
 
 class IndependentPart:
@@ -49,6 +49,7 @@ class IndependentPrior(Prior):
     def __init__(self, layout: Layout, part: IndependentPart, like: Tensor) -> None:
         super().__init__()
         self.layout, self.part = layout, part
+        check_choice(f"{part.name} prior", "center", part.center, CENTERS)
         self.register_buffer("around", like.detach().clone() if part.center == "network" else like.new_zeros(()))
 
     @property
@@ -113,7 +114,6 @@ class LaplacePrior(IndependentPart):
     paper: ClassVar[str] = "Williams 1995"
 
     def __post_init__(self) -> None:
-        check_center(self)
         check_number("laplace prior", "scale", self.scale, 0, above=True)
 
     def log_density(self, weights: Tensor) -> Tensor:
@@ -143,7 +143,6 @@ class ScaleMixture(IndependentPart):
     paper: ClassVar[str] = "Blundell et al. 2015, eq. (7)"
 
     def __post_init__(self) -> None:
-        check_center(self)
         for setting in ("wide_std", "narrow_std"):
             check_number("scale_mixture prior", setting, getattr(self, setting), 0, above=True)
         if not 0 < self.wide_share < 1:
@@ -177,7 +176,6 @@ class DistributionPrior(IndependentPart):
     paper: ClassVar[str] = "torch.distributions"
 
     def __post_init__(self) -> None:
-        check_center(self)
         support: Any = self.made.support
         if not bool(support.check(torch.tensor([-1e4, -1e-3, 0.0, 1e-3, 1e4])).all()):
             raise SettingError(f"prior {self.distribution}: its support is {support}; a weight may be any real number")
