@@ -62,6 +62,7 @@ from ..training import Result
 from ..version import __version__
 from .data import DataSet
 from .files import check_seal, read_json, sealed, to_jsonable, write_json, write_whole
+from .settings import RunSettings
 
 RESULT, SETTINGS, EXAMPLES = "result.json", "settings.json", "per_example.safetensors"
 DRAWS, BATCH = 100, 1000
@@ -166,31 +167,18 @@ class RunRecord:
         return "\n".join(lines)
 
 
-def measure(
-    result: Result,
-    data: DataSet,
-    settings: Mapping[str, Any],
-    *,
-    seconds: float,
-    epochs: int,
-    fold: str | None = None,
-    draws: int = DRAWS,
-    label: str = "",
-) -> RunRecord:
+def measure(result: Result, data: DataSet, settings: RunSettings, *, seconds: float, label: str = "") -> RunRecord:
     """Return every score of a trained model on its test, validation and OOD data.
 
     Args:
         result: of ``fit``.
         data: it was trained on.
-        settings: of the run, JSON-ready.
+        settings: of the run.
         seconds: of training.
-        epochs: that were asked for, to which the relative cost refers.
-        fold: the part that is held out, as "1/5".
-        draws: networks drawn for the scores.
         label: of the method in a comparison; "": its name.
     """
     began = time.perf_counter()
-    counts: dict[str, Any] = {"draws": draws, "batch_size": BATCH}
+    counts: dict[str, Any] = {"draws": settings.draws, "batch_size": BATCH}
     tested = data.evaluate(result, **counts)
     held_out = {} if data.validation is None else data.evaluate(result, "validation", **counts)
     outside = {
@@ -202,15 +190,15 @@ def measure(
     examples |= _places(data)
     method = "" if result.method is None else result.method.name
     spent = time.perf_counter() - began
-    cost = _cost(result, data, seconds, epochs) | {"draws": tested.draws, "measure_seconds": spent}
+    cost = _cost(result, data, seconds, settings.epochs) | {"draws": tested.draws, "measure_seconds": spent}
     return RunRecord(
-        settings=settings,
+        settings=settings.to_dict(),
         problem=data.name,
         task=data.task,
         method=method,
         label=label or method,
         seed=result.seed,
-        fold=fold,
+        fold=settings.fold,
         likelihood=tested.likelihood,
         class_names=None if data.class_names is None else tuple(data.class_names),
         plan=result.plan,
@@ -223,15 +211,14 @@ def measure(
         calibration=None if result.calibration is None else dataclasses.asdict(result.calibration),
         checks=tuple(dataclasses.asdict(check) for check in result.checks),
         elbo=_elbo(result, data.preparation.nll_shift),
-        history=_history(result),
+        history=tuple(
+            {"member": member, **epoch.values()}
+            for member, history in enumerate(result.histories)
+            for epoch in history.epochs
+        ),
         versions={"bayeswell": __version__, "torch": torch.__version__, "python": platform.python_version()},
         per_example=examples,
     )
-
-
-def _history(result: Result) -> tuple[dict[str, float], ...]:
-    members = enumerate(result.histories)
-    return tuple({"member": member, **epoch.values()} for member, history in members for epoch in history.epochs)
 
 
 def ood_scores(tested: Evaluation, outside: ClassPrediction | RealPrediction) -> dict[str, Estimate]:
@@ -239,12 +226,9 @@ def ood_scores(tested: Evaluation, outside: ClassPrediction | RealPrediction) ->
     inside = tested.predicted
     if not isinstance(inside, ClassPrediction) or not isinstance(outside, ClassPrediction):
         return {}
-    arrays = {
-        "probabilities": inside.probabilities.cpu(),
-        "mutual_information": inside.mutual_information.cpu(),
-        "ood_probabilities": outside.probabilities.cpu(),
-        "ood_mutual_information": outside.mutual_information.cpu(),
-    }
+    names = ("probabilities", "mutual_information")
+    arrays = {name: getattr(inside, name).cpu() for name in names}
+    arrays |= {f"ood_{name}": getattr(outside, name).cpu() for name in names}
     return {key: value for key, value in scores_of_arrays(arrays).items() if key.startswith("ood_")}
 
 

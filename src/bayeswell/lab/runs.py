@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,11 @@ from torch import nn
 
 from ..core.errors import BayeswellError, FileError, SettingError
 from ..io import folder_exists, folder_lock, load_folder
+from ..io.folders import MANIFEST
 from ..prediction import ClassPrediction, Evaluation, Predictor, RealPrediction, load, predict
 from ..training import Callback, Devices, KeepBest, RunFolder, fit
 from ..training.fingerprint import differences, fingerprint
+from .comparison import COMPARISON
 from .data import Augmentation, DataSet, load_data
 from .files import read_json, write_json
 from .inputs import check_units, read_file
@@ -124,21 +126,12 @@ def _train(
             calibrate=settings.calibrate,
             workers=settings.workers,
             devices=Devices(settings.accelerator, settings.devices, precision=settings.precision),
-            **_augment(settings),
+            augment=None if settings.augment is None else Augmentation(**settings.augment),
         )
         seconds = time.perf_counter() - began
         if folder is not None:
             data.attach(result).save(folder / MODEL)
-        record = measure(
-            result,
-            data,
-            settings.to_dict(),
-            seconds=seconds,
-            epochs=settings.epochs,
-            fold=settings.fold,
-            draws=settings.draws,
-            label=label,
-        )
+        record = measure(result, data, settings, seconds=seconds, label=label)
     if folder is not None:
         record.save(folder)
     return record
@@ -159,10 +152,8 @@ def resume(
             _check_code(getattr(settings, name), code)
             settings = settings.changed(**{name: code})
     data, net = (None if isinstance(one, Code) else one for one in (data, net))
-    return train(
-        settings.changed(folder=os.fspath(folder)),
-        data=data, net=net, resume=True, progress=progress, callbacks=callbacks,
-    )  # fmt: skip
+    settings = settings.changed(folder=os.fspath(folder))
+    return train(settings, data=data, net=net, resume=True, progress=progress, callbacks=callbacks)
 
 
 def run_settings(folder: str | os.PathLike[str]) -> RunSettings:
@@ -227,9 +218,8 @@ def evaluate(
         preparation=model.preparation,
         fold=settings.fold if data is None else None,
     )
-    counts: dict[str, Any] = {
-        "draws": settings.draws if draws is None else draws, "batch_size": BATCH, "seed": seed, "prediction": prediction
-    }  # fmt: skip
+    counts: dict[str, Any] = {"draws": settings.draws if draws is None else draws, "batch_size": BATCH}
+    counts |= {"seed": seed, "prediction": prediction}
     with use_threads(settings.threads or default_threads(model.model.net)):
         found = own.evaluate(model, **counts)
         scores = dict(found.scores)
@@ -293,33 +283,29 @@ def verify(folder: str | os.PathLike[str]) -> list[Verdict]:
     place = Path(folder)
     if not place.is_dir():
         raise FileError(f"{os.fspath(folder)!r}: there is no such folder")
-    found = list(_verdicts(place))
+    paths = [path for path in sorted(place.rglob("*.json")) if path.name in _CHECKS]
+    # Hidden folders are those of writers that were killed; a finished run checks its settings itself.
+    paths = [path for path in paths if not any(part.startswith(".") for part in path.relative_to(place).parts)]
+    found = [_verdict(path) for path in paths if path.name != SETTINGS or not (path.parent / RESULT).exists()]
     if not found:
         raise FileError(f"{os.fspath(folder)!r} has no run, comparison or saved model")
     return found
 
 
-def _verdicts(place: Path) -> Iterator[Verdict]:
-    if folder_exists(place):
-        yield _verdict(place, load_folder)
-        return
-    if (place / RESULT).exists():
-        yield _verdict(place, RunRecord.check, RESULT)
-    elif (place / SETTINGS).exists():
-        yield _verdict(place / SETTINGS, read_json)
-    if (place / "comparison.json").exists():
-        yield _verdict(place / "comparison.json", read_json)
-    for entry in sorted(place.iterdir()):
-        if entry.is_dir() and not entry.is_symlink() and not entry.name.startswith("."):
-            yield from _verdicts(entry)
+_CHECKS: dict[str, Callable[[Path], Any]] = {
+    MANIFEST: lambda path: load_folder(path.parent),
+    RESULT: lambda path: RunRecord.check(path.parent),
+    SETTINGS: read_json,
+    COMPARISON: read_json,
+}
 
 
-def _verdict(path: Path, check: Any, name: str = "") -> Verdict:
+def _verdict(path: Path) -> Verdict:
     try:
-        check(path)
+        _CHECKS[path.name](path)
     except FileError as error:
-        return Verdict(path / name, str(error))
-    return Verdict(path / name)
+        return Verdict(path, str(error))
+    return Verdict(path)
 
 
 def load_problem(settings: RunSettings, data: Any = None, net: Any = None, name: str = "") -> Problem:
@@ -355,43 +341,27 @@ def _made(net: Any, offered: Mapping[str, Any], settings: Mapping[str, Any]) -> 
     return made
 
 
-def _recipe(settings: RunSettings, data: DataSet) -> dict[str, Any]:
-    return {
-        "input_shape": list(data.input_shape),
-        "outputs": data.channels(run_code("likelihood", settings.likelihood)),
-        "vocabulary": data.vocabulary,
-    }
-
-
-def _augment(settings: RunSettings) -> dict[str, Any]:
-    if settings.augment is None:
-        return {}
-    return {"augment": Augmentation(**settings.augment)}
-
-
 def _document(settings: RunSettings, problem: Problem, own_data: bool, own_net: bool) -> dict[str, Any]:
     choice: Any = None
     if settings.init is not None:
         choice = read_json(Path(settings.init) / SETTINGS)["network"]["choice"]
     elif not own_net and not isinstance(settings.model, Code | CodeRecord):
-        choice = _model_choice(settings, problem.data)
+        choice = default_model(problem.data) if settings.model in (None, "auto") else settings.model
+        choice = {"name": choice, **settings.model_settings} if isinstance(choice, str) else choice
     objects: dict[str, Any] = {"data": [problem.data.train, problem.data.test]} if own_data else {}
     objects |= {"net": problem.net} if own_net else {}
-    network = {"choice": choice, **_recipe(settings, problem.data)}
+    network = {
+        "choice": choice,
+        "input_shape": list(problem.data.input_shape),
+        "outputs": problem.data.channels(run_code("likelihood", settings.likelihood)),
+        "vocabulary": problem.data.vocabulary,
+    }
     return {"settings": settings.to_dict(), "network": network, "objects": fingerprint(objects)}
-
-
-def _model_choice(settings: RunSettings, data: DataSet) -> Any:
-    choice = settings.model
-    if choice is None or choice == "auto":
-        choice = default_model(data)
-    return {"name": choice, **settings.model_settings} if isinstance(choice, str) else choice
 
 
 def _check_new(folder: Path) -> None:
     if (folder / RESULT).exists() or folder_exists(RunFolder(folder).checkpoint(0)):
-        raise SettingError(f"{folder} has a run already; `bayeswell resume {folder}` continues it, or choose another "
-                           "--folder")  # fmt: skip
+        raise SettingError(f"{folder} has a run already; choose another --folder, or `bayeswell resume {folder}`")
 
 
 def _check_same(folder: Path, document: Mapping[str, Any]) -> None:
