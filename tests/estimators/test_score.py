@@ -10,7 +10,7 @@ from bayeswell.core.errors import SettingError
 from bayeswell.core.protocols import BatchContext
 from bayeswell.core.random import make_generator
 from bayeswell.estimators import ScoreSampling
-from bayeswell.estimators.control_variates import deviations
+from bayeswell.estimators.score import subtract_baseline
 from bayeswell.likelihoods import Gaussian
 from bayeswell.nn import BayesianModule, bayesian
 from bayeswell.objectives import ELBO
@@ -49,10 +49,10 @@ def test_leave_one_out_lowers_the_variance() -> None:
     assert controlled.var(0).sum() < 0.5 * plain.var(0).sum()
 
 
-def test_deviation_is_from_the_mean_of_the_others() -> None:
+def test_baseline_is_the_mean_of_the_others() -> None:
     values = torch.tensor([1.0, 4.0, -2.0, 0.5])
     truth = torch.stack([values[i] - torch.cat([values[:i], values[i + 1 :]]).mean() for i in range(4)])
-    torch.testing.assert_close(deviations(values, "leave_one_out"), truth)
+    torch.testing.assert_close(subtract_baseline(values, "leave_one_out"), truth)
 
 
 def test_network_need_not_be_differentiable() -> None:

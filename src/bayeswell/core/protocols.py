@@ -404,7 +404,7 @@ class Divergence(Protocol):
 
 
 class KLWeight(Protocol):
-    """A factor on the KL that averages to one over the M batches of an epoch."""
+    """A factor on the KL of a batch."""
 
     name: ClassVar[str]
     paper: ClassVar[str]

@@ -51,14 +51,14 @@ class LocalReparameterization(Estimator):
             means = model.layout.unflatten(mean)
 
             def pre_activation(layer: LinearLayer, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-                bias = means[layer.bias] if layer.bias else layer.module.bias
-                bias_variance = variances[layer.bias] if layer.bias else None
-                mean = layer.op(x, means[layer.weight], bias, *args, **kwargs)
+                bias = means[layer.bias] if layer.bias is not None else layer.module.bias
+                bias_variance = variances[layer.bias] if layer.bias is not None else None
+                mean_output = layer.op(x, means[layer.weight], bias, *args, **kwargs)
                 variance = layer.op(x.square(), variances[layer.weight], bias_variance, *args, **kwargs)
-                noise = standard_normal(mean.shape, like=mean, generator=batch.generator)
+                noise = standard_normal(mean_output.shape, like=mean_output, generator=batch.generator)
                 # A variance of zero (an input that is all zero) passes no gradient; the floor keeps its root finite.
                 std = variance.clamp_min(torch.finfo(variance.dtype).tiny).sqrt()
-                return torch.addcmul(mean, std, noise)
+                return torch.addcmul(mean_output, std, noise)
 
             return call_with(model, model.layout.unflatten(drawn), batch.inputs, pre_activation)
 

@@ -1,4 +1,8 @@
-"""The score function: E_q[NLL] by values alone; no gradient passes through the network."""
+"""The score function: E_q[NLL] by values alone; no gradient passes through the network.
+
+Since E_q[d/dtheta log q(w)] = 0, a baseline that does not depend on w may be subtracted from the values that multiply
+the score: the expectation stays, and the variance is smallest near the mean of the values.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,26 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..core.errors import check_integer
+from ..core.errors import SettingError, check_choice, check_integer
 from ..core.protocols import LOG_PROB, WEIGHT_SAMPLE, BatchContext, BayesianModel, Estimator
-from .control_variates import NONE, check_baseline, deviations
 from .weight_sampling import weight_noise
+
+NONE, LEAVE_ONE_OUT = "none", "leave_one_out"
+
+
+def check_baseline(owner: str, baseline: str, draws: int | None = None) -> None:
+    """Refuse an unknown baseline, and leave-one-out with a single draw."""
+    check_choice(owner, "baseline", baseline, (NONE, LEAVE_ONE_OUT))
+    if baseline == LEAVE_ONE_OUT and draws is not None and draws < 2:
+        raise SettingError(f"{owner}: baseline 'leave_one_out' needs an estimator with at least 2 draws, got {draws}")
+
+
+def subtract_baseline(values: Tensor, baseline: str) -> Tensor:
+    """Return (D,) values less their baseline; leave-one-out: v_d - mean of the others = D / (D - 1) (v_d - mean)."""
+    if baseline == NONE:
+        return values
+    count = len(values)
+    return (values - values.mean()) * (count / (count - 1))
 
 
 @dataclass(frozen=True)
@@ -52,7 +72,8 @@ class ScoreSampling(Estimator):
 
     def nll(self, model: BayesianModel, weights: Tensor, batch: BatchContext) -> tuple[Tensor, Any]:
         fixed = weights.detach()
-        losses, outputs = [], fixed
+        losses: list[Tensor] = []
+        outputs = None
         for drawn in fixed.unbind(0):
             outputs = model.call(model.layout.unflatten(drawn), batch.inputs)
             losses.append(batch.mean_nll(outputs))
@@ -60,4 +81,4 @@ class ScoreSampling(Estimator):
         log_q = model.posterior.log_prob(fixed)
         # The score's own value is zero; only its gradient is added.
         score = log_q - log_q.detach()
-        return (values + deviations(values.detach(), self.baseline) * score).mean(), outputs
+        return (values + subtract_baseline(values.detach(), self.baseline) * score).mean(), outputs

@@ -76,7 +76,8 @@ def average_nll(
         outputs = forward(weights.squeeze(0), None if batch.offset is None else batch.offset.squeeze(0))
         return batch.mean_nll(outputs), outputs
     offsets = [None] * count if batch.offset is None else batch.offset.unbind(0)
-    losses, outputs = [], weights
+    losses: list[Tensor] = []
+    outputs = None
     for drawn, offset in zip(weights.unbind(0), offsets, strict=True):
         outputs = forward(drawn, offset)
         losses.append(batch.mean_nll(outputs))

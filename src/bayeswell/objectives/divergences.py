@@ -10,7 +10,7 @@ from torch.func import functional_call
 
 from ..core.protocols import ENTROPY, LOG_PROB, WEIGHT_SAMPLE, Divergence, Posterior, Prior
 from ..core.registry import Registry
-from ..estimators.control_variates import NONE, check_baseline, deviations
+from ..estimators.score import NONE, check_baseline, subtract_baseline
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class ScoreFunction:
         log_q = posterior.log_prob(fixed)
         value = (log_q - prior.log_prob(fixed)).detach()
         # The surrogate has value zero; only its gradient is added.
-        surrogate = deviations(value, self.baseline) * (log_q - log_q.detach())
+        surrogate = subtract_baseline(value, self.baseline) * (log_q - log_q.detach())
         return weights, (value + surrogate).mean()
 
 

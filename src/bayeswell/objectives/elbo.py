@@ -38,7 +38,7 @@ from ..core.protocols import (
 )
 from ..core.pytree import tree_tensors
 from ..estimators import ESTIMATORS
-from ..estimators.control_variates import LEAVE_ONE_OUT
+from ..estimators.score import LEAVE_ONE_OUT
 from ..likelihoods import LIKELIHOODS
 from ..ops import in_transform
 from .divergences import DIVERGENCES, Analytic, MonteCarlo

@@ -1,7 +1,7 @@
 """Weights of the KL term along training.
 
-The loss of batch i is (mean NLL) + weight_i KL / N, and the M weights of an epoch average to one: weight_i = M pi_i in
-the notation of the papers, where sum_i pi_i = 1.
+The loss of batch i is (mean NLL) + weight_i KL / N. The M weights of an epoch average to one, except under
+``LinearAnneal``: weight_i = M pi_i in the notation of the papers, where sum_i pi_i = 1.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Geometric:
 class LinearAnneal:
     """Weights from 0 to 1 in a straight line over the first ``fraction`` of training, then 1.
 
-    k-tied Normal, section 3.1, uses the whole run (fraction = 1): weight t/T after t of T steps.
+    k-tied Normal, section 3.1, uses the whole run (fraction = 1): weight (t + 1) / T in step t = 0, ..., T - 1.
     """
 
     fraction: float = 1.0

@@ -31,7 +31,7 @@ class Sharpness:
     Then the gradient of NLL(w + e) (same batch, noise and dropout masks) moves means and stds; the KL is not perturbed
     (eq. 7 drops it by mistake). T = 1 (``identity``) or |mean| / std (``mean_over_std``; std at least 1e-8, T held
     constant). BatchNorm's running statistics do not see the perturbed pass. rho = 0 is the base method bit for bit.
-    Costs two passes.
+    Costs two forward and backward passes.
 
     Each draw of a step has a neighbor of its own, from the gradient at that draw: E_q of the maximum, not the maximum
     of E_q. All examples of a batch share it, also with flipout and local reparameterization, where each example sees a
