@@ -80,7 +80,6 @@ def test_unknown_settings_are_refused_with_the_nearest_name(tmp_path: Path) -> N
         ("seed", True),
         ("lr", -0.1),
         ("validation", float("nan")),
-        ("validation_rule", "first"),
         ("standardize", "yes"),
         ("model_settings", [1]),
         ("early_stopping", 3),

@@ -74,14 +74,14 @@ def compare(
     """
     base = with_settings(RunSettings(epochs=epochs), settings)
     tasks = _tasks(_methods(methods, base), _problems(problems), _seeds(seeds), folds)
-    for label, one in {task.run.method: task.settings for task in tasks}.items():
-        _check_method(label, one)
     place = None if folder is None else Path(folder)
-    report = _Reporter(len(tasks), wants_progress(progress))
+    is_shown = wants_progress(progress)
     runs: dict[int, ComparedRun] = {}
     for number, run in _train_all(tasks, place, check_integer("compare", "workers", workers)):
         runs[number] = run
-        report.show(run)
+        if is_shown:
+            sys.stderr.write(_progress_line(run, len(runs), len(tasks)) + "\n")
+            sys.stderr.flush()
     found = Comparison(tuple(runs[number] for number in range(len(tasks))), reference, place)
     if place is not None:
         found.save(place)
@@ -95,7 +95,14 @@ def _methods(methods: Any, base: RunSettings) -> dict[str, RunSettings]:
         methods = {one.name if isinstance(one, Method) else one: one for one in methods}
     if not methods:
         raise SettingError("compare needs at least one method")
-    return {label: _method_settings(base, choice) for label, choice in methods.items()}
+    found = {}
+    for label, choice in methods.items():
+        found[label] = _method_settings(base, choice)
+        try:
+            _ = found[label].method_part  # Checked before anything is trained.
+        except BayeswellError as error:
+            raise SettingError(f"compare, method '{label}': {error}") from error
+    return found
 
 
 def _method_settings(base: RunSettings, choice: Any) -> RunSettings:
@@ -127,8 +134,9 @@ def _seeds(seeds: int | Sequence[int]) -> list[int]:
     return found
 
 
-def _tasks(methods: Mapping[str, RunSettings], problems: Mapping[str, Any], seeds: Sequence[int],
-           folds: int | None) -> list[Task]:  # fmt: skip
+def _tasks(
+    methods: Mapping[str, RunSettings], problems: Mapping[str, Any], seeds: Sequence[int], folds: int | None
+) -> list[Task]:
     parts = [None] if folds is None else [f"{part}/{folds}" for part in range(1, folds + 1)]
     found = [
         _task(problem, choice, label, settings.changed(seed=int(seed), fold=fold))
@@ -170,13 +178,6 @@ def _letters(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._+=-]+", "-", name).strip(".") or "run"
 
 
-def _check_method(label: str, settings: RunSettings) -> None:
-    try:
-        _ = settings.method_part
-    except BayeswellError as error:
-        raise SettingError(f"compare, method '{label}': {error}") from error
-
-
 def _train_all(tasks: Sequence[Task], folder: Path | None, workers: int) -> Iterator[tuple[int, ComparedRun]]:
     left = dict(enumerate(tasks))
     for attempt in range(_ATTEMPTS):
@@ -192,38 +193,19 @@ def _train_all(tasks: Sequence[Task], folder: Path | None, workers: int) -> Iter
 
 
 def _attempt(number: int, task: Task, folder: Path | None) -> tuple[int, ComparedRun]:
-    settings = task.settings
+    settings, run = task.settings, task.run
     if folder is not None:
-        settings = settings.changed(folder=str(folder / task.run.folder))
+        settings = settings.changed(folder=str(folder / run.folder))
+    own = {"data": task.data, "net": task.net, "label": run.method, "name": run.problem}
     try:
-        record = train(
-            settings,
-            data=task.data,
-            net=task.net,
-            resume=folder is not None,
-            label=task.run.method,
-            name=task.run.problem,
-        )
+        record = train(settings, resume=folder is not None, **own)
     except Exception as error:
-        return number, dataclasses.replace(task.run, error=one_line(f"{type(error).__name__}: {error}"))
-    return number, dataclasses.replace(task.run, record=record)
+        return number, dataclasses.replace(run, error=one_line(f"{type(error).__name__}: {error}"))
+    return number, dataclasses.replace(run, record=record)
 
 
-class _Reporter:
-    """Lines n/N on stderr, one for each run."""
-
-    def __init__(self, total: int, shown: bool) -> None:
-        self.total, self.shown, self.done = total, shown, 0
-
-    def show(self, run: ComparedRun) -> None:
-        self.done += 1
-        if not self.shown:
-            return
-        if run.record is None:
-            text = f"failed: {run.error}"
-        else:
-            text = f"NLL {run.record.scores['nll'].value:.4g}, {run.record.cost['seconds']:.1f} s"
-        width = len(str(self.total))
-        line = f"{self.done:>{width}}/{self.total} {run.title}: {text}"
-        sys.stderr.write(line[: WIDTH - 1] + "\n")
-        sys.stderr.flush()
+def _progress_line(run: ComparedRun, done: int, total: int) -> str:
+    text = f"failed: {run.error}"
+    if run.record is not None:
+        text = f"NLL {run.record.scores['nll'].value:.4g}, {run.record.cost['seconds']:.1f} s"
+    return f"{done:>{len(str(total))}}/{total} {run.title}: {text}"[: WIDTH - 1]

@@ -122,21 +122,16 @@ class Comparison:
         True or False if significant at 5 %, else None. Two or three seeds have little power.
         """
         base = self._reference(reference)
-        rows = [
-            {
-                "problem": problem,
-                "method": method,
-                "score": key,
-                **_difference(self._pair(problem, method, base, key), key),
-            }
+        others = [method for method in self.methods if method != base]
+        rows = {
+            (problem, method, key): _difference(self._pair(problem, method, base, key), key)
             for problem in self.problems
-            for method in self.methods
+            for method in others
             for key in (self.scores(problem) if scores is None else _checked(scores))
-            if method != base
-        ]
-        names = ["problem", "method", "score", "difference", "se", "low", "high", "p_value", "pairs", "better"]
-        frame = pandas.DataFrame(rows, columns=names).astype({"better": object})
-        return frame.set_index(["problem", "method", "score"])
+        }
+        index = pandas.MultiIndex.from_tuples(list(rows), names=["problem", "method", "score"])
+        columns = ["difference", "se", "low", "high", "p_value", "pairs", "better"]
+        return pandas.DataFrame(list(rows.values()), index, columns).astype({"better": object})
 
     def paired(self, score: str = "nll", reference: str | None = None) -> dict[str, dict[str, PairedDifference]]:
         """Return method minus reference by problem and method, over the seeds and folds that both have."""
@@ -183,9 +178,8 @@ class Comparison:
         if not records:
             return f"{problem}: no run has finished"
         wanted = HEADLINES[records[0].task] if scores is None else _checked(scores)
-        keys = [
-            key for name in wanted for key in self.scores(problem) if key.partition(".")[0] == name.partition(".")[0]
-        ]
+        known = self.scores(problem)
+        keys = [key for name in wanted for key in known if key.partition(".")[0] == name.partition(".")[0]]
         table, changes = self.table(keys).loc[problem], self.differences(base, keys)
         rows = []
         for method in self.methods:
@@ -227,8 +221,7 @@ class Comparison:
         place = Path(folder)
         document = read_json(place / COMPARISON)
         try:
-            runs = tuple(_loaded(place, entry) for entry in document["runs"])
-            return cls(runs, document["reference"], place)
+            return cls(tuple(_loaded(place, entry) for entry in document["runs"]), document["reference"], place)
         except (KeyError, TypeError) as error:
             raise FileError(f"{place / COMPARISON} is damaged or of another version") from error
 
@@ -240,8 +233,7 @@ class Comparison:
 
 def _difference(found: PairedDifference | None, key: str) -> dict[str, Any]:
     if found is None:
-        nothing = dict.fromkeys(("difference", "se", "low", "high", "p_value"), math.nan)
-        return {**nothing, "pairs": 0, "better": None}
+        return {"pairs": 0, "better": None}
     low, high = found.interval()
     sign = _score(key).sign
     significant = sign != 0 and found.p_value < SIGNIFICANCE

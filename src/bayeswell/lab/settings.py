@@ -15,15 +15,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Self
 
-from ..core.errors import (
-    BayeswellError,
-    FileError,
-    SettingError,
-    check_choice,
-    check_integer,
-    check_number,
-    nearest,
-)
+from ..core.errors import BayeswellError, FileError, SettingError, check_integer, check_number, nearest
 from ..core.registry import describe
 from ..methods import Method, find_method
 
@@ -184,7 +176,6 @@ _INTEGERS = {
 """Smallest values."""
 _NUMBERS = ("lr", "validation", "train_size")
 _TABLES = ("data_settings", "settings", "model_settings", "augment")
-_SWITCHES = ("standardize",)
 
 
 @dataclass(frozen=True)
@@ -254,26 +245,28 @@ class RunSettings:
     folder: str | None = None
 
     def __post_init__(self) -> None:
-        put = object.__setattr__
         for name in ("data", "model", "likelihood"):
             value = getattr(self, name)
-            put(self, name, (Code.parse(value) or value) if isinstance(value, str) else value)
-        put(self, "ood", [self.ood] if isinstance(self.ood, str | Mapping) else list(self.ood or ()))
+            self._set(name, (Code.parse(value) or value) if isinstance(value, str) else value)
+        self._set("ood", [self.ood] if isinstance(self.ood, str | Mapping) else list(self.ood or ()))
         for name, least in _INTEGERS.items():
             if getattr(self, name) is not None:
-                put(self, name, check_integer("run", name, getattr(self, name), least))
+                self._set(name, check_integer("run", name, getattr(self, name), least))
         for name in _NUMBERS:
-            if getattr(self, name) is not None:
-                value = check_number("run", name, getattr(self, name), 0)
-                put(self, name, int(getattr(self, name)) if isinstance(getattr(self, name), Integral) else value)
+            value = getattr(self, name)
+            if value is not None:
+                number = check_number("run", name, value, 0)
+                self._set(name, int(value) if isinstance(value, Integral) else number)
         for name in _TABLES:
             if not isinstance(getattr(self, name), Mapping | None):
                 raise SettingError(f"run: `{name}` must be a table of settings, got {getattr(self, name)!r}")
-        check_choice("run", "validation_rule", self.validation_rule, ("seed", "last"))
         if not isinstance(self.standardize, bool):
             raise SettingError(f"run: `standardize` must be true or false, got {self.standardize!r}")
         if self.early_stopping is not None and not self.validation:
             raise SettingError(f"run: `early_stopping` = {self.early_stopping} needs `validation`, such as 0.1")
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
 
     @classmethod
     def names(cls) -> list[str]:
@@ -289,10 +282,7 @@ class RunSettings:
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Self:
         """Return the settings of ``to_dict``. Code that a record names is not run: it becomes a ``CodeRecord``."""
-        for key in record:
-            if key not in cls.names():
-                raise SettingError(f"a run has no setting '{key}'; {nearest(str(key), cls.names())}")
-        return cls(**{key: _without_code(value) for key, value in record.items()})
+        return cls().changed(**{key: _without_code(value) for key, value in record.items()})
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Self:
@@ -320,7 +310,9 @@ class RunSettings:
     @property
     def data_choice(self) -> Any:
         """``data`` with ``data_settings``, for ``load_data``."""
-        return _with_settings(self.data, self.data_settings)
+        if not self.data_settings:
+            return self.data
+        return {**(self.data if isinstance(self.data, Mapping) else {"name": self.data}), **self.data_settings}
 
     @property
     def method_part(self) -> Method:
@@ -348,12 +340,6 @@ def _without_code(value: Any) -> Any:
         is_code = {"path", "name"} <= set(value) <= {"path", "name", "sha256"} and str(value["path"]).endswith(".py")
         return CodeRecord(**value) if is_code else {key: _without_code(item) for key, item in value.items()}
     return value
-
-
-def _with_settings(choice: Any, settings: Mapping[str, Any]) -> Any:
-    if not settings:
-        return choice
-    return {**(choice if isinstance(choice, Mapping) else {"name": choice}), **settings}
 
 
 def _jsonable(value: Any) -> Any:

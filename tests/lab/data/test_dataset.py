@@ -140,6 +140,11 @@ def test_wrong_sizes_are_refused(size: float) -> None:
         load_data("wine", validation=size)
 
 
+def test_wrong_rules_are_refused() -> None:
+    with pytest.raises(SettingError, match="`validation_rule` = 'first'"):
+        load_data("wine", validation=5, validation_rule="first")
+
+
 def test_a_missing_part_is_named() -> None:
     data = load_data((*real_data(), *real_data()))
     with pytest.raises(DataError, match="no validation examples; set `validation`"):
