@@ -19,11 +19,6 @@ def random_labels(*shape: int, classes: int, seed: int = 2) -> Tensor:
     return torch.randint(classes, shape, generator=make_generator(seed))
 
 
-def labels_from(probabilities: Tensor, seed: int = 3) -> Tensor:
-    """Labels for which the probabilities are exactly right."""
-    return torch.multinomial(probabilities, 1, generator=make_generator(seed)).squeeze(-1)
-
-
 def bootstrap_se(score: Callable[..., Estimate], *sides: tuple[Tensor, ...], resamples: int = 400) -> float:
     """Std of a score over resamples of the examples of each side; its own relative error is 3.5 %."""
     generator = make_generator(99)

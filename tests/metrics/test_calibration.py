@@ -1,18 +1,15 @@
-"""Calibration errors by bins, and temperature scaling."""
+"""Calibration errors by bins."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize_scalar
 
 from bayeswell.core.errors import SettingError
-from bayeswell.metrics import calibration_bins, ece, fit_temperature, nll, scale_by_temperature
+from bayeswell.metrics import calibration_bins, ece
 
-from .inputs import BOOTSTRAP_TOLERANCE, bootstrap_se, labels_from, random_labels, random_probabilities
+from .inputs import BOOTSTRAP_TOLERANCE, bootstrap_se, random_labels, random_probabilities
 
 P, Y = random_probabilities(400, 3), random_labels(400, classes=3)
 
@@ -71,32 +68,3 @@ def test_wrong_bins_are_refused() -> None:
         ece(P, Y, bins=0)
     with pytest.raises(SettingError, match="binning"):
         ece(P, Y, binning="equal")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("true_temperature", [0.4, 1.0, 3.5])
-def test_fitted_temperature_minimizes_the_nll(true_temperature: float) -> None:
-    logits = 2 * torch.randn(500, 4, dtype=torch.float64)
-    labels = labels_from((logits / true_temperature).softmax(-1))
-
-    def loss(log_t: float) -> float:
-        return float(torch.nn.functional.cross_entropy(logits / math.exp(log_t), labels))
-
-    best = minimize_scalar(loss, bounds=(-3, 3), method="bounded", options={"xatol": 1e-9}).x
-    assert fit_temperature(logits, labels) == pytest.approx(math.exp(best), rel=1e-5)
-
-
-def test_temperature_stays_in_its_range() -> None:
-    logits = torch.randn(50, 3)
-    assert fit_temperature(logits, logits.argmax(-1)) == pytest.approx(0.05, rel=1e-6)
-    assert fit_temperature(logits, logits.argmin(-1)) == pytest.approx(20, rel=1e-6)
-    assert fit_temperature(torch.zeros(5, 3), torch.zeros(5, dtype=torch.long)) == 1
-
-
-def test_scaling_probabilities_matches_scaling_logits() -> None:
-    logits = torch.randn(30, 4, dtype=torch.float64)
-    scaled = scale_by_temperature(logits.softmax(-1), 2.3)
-    torch.testing.assert_close(scaled, (logits / 2.3).softmax(-1))
-    labels = labels_from(P)
-    assert fit_temperature(P.log(), labels) == pytest.approx(1, abs=0.25)
-    best = fit_temperature(P.log(), Y)
-    assert nll(scale_by_temperature(P, best), Y).value < nll(P, Y).value

@@ -106,7 +106,6 @@ class BankAverager:
 
 
 def _extras(model: BayesianModel) -> dict[str, Tensor]:
-    """The other trained parameters and the saved buffers of the network."""
     saved = model.net.state_dict().keys()
     return {**trained_params(model.net), **{name: b for name, b in model.net.named_buffers() if name in saved}}
 

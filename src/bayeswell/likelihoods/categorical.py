@@ -161,7 +161,6 @@ class Categorical(Likelihood):
         return values if self.temperature == 1 else values / self.temperature
 
     def _axis(self, outputs: Tensor) -> int:
-        """Axis of the classes, counted from the first."""
         shape = tuple(outputs.shape)
         if self.class_axis is None and len(shape) > 2:
             allowed = "class_axis=1 for (S, K, ...) as in torch, or class_axis=-1 for (S, ..., K)"

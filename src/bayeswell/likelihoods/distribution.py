@@ -168,7 +168,6 @@ def _like(outputs: Tensor, values: Tensor) -> Tensor:
 
 
 def _predictions(found: Distribution) -> frozenset[str]:
-    """Return the methods that this distribution can answer."""
     base: Any = _base(found)
     if isinstance(base, Categorical | Bernoulli):
         return frozenset({"probabilities"})

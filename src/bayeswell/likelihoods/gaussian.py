@@ -69,7 +69,6 @@ class Gaussian(DiagonalCurvature):
             self.log_std = learned_log(self.name, "std", stds or [float(self.std)] * (self._count or 1))  # type: ignore[arg-type]
 
     def _number_of_outputs(self, stds: tuple[float, ...] | None) -> int | None:
-        """Return the number of outputs with separate stds; None if all share one."""
         if self.noise == PER_INPUT and self.std != 1.0:
             raise SettingError(f"gaussian: `std` = {self.std!r} is unused with noise 'per_input'; leave it out")
         if self.noise == LEARNED and stds is not None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from .calibration import calibration_bins, ece, fit_temperature, scale_by_temperature
+from .calibration import calibration_bins, ece
 from .chains import chain_report, ess, r_hat
 from .classification import (
     accuracy,
     brier,
     entropy,
     expected_entropy,
-    expected_nll,
     least_confidence,
     mutual_information,
     nll,
@@ -40,9 +39,7 @@ __all__ = [
     "ess",
     "estimate_mean",
     "expected_entropy",
-    "expected_nll",
     "find_score",
-    "fit_temperature",
     "flat_record",
     "interval_coverage",
     "interval_width",
@@ -60,5 +57,4 @@ __all__ = [
     "risk_coverage",
     "rmse",
     "sample_crps",
-    "scale_by_temperature",
 ]

@@ -1,4 +1,4 @@
-"""Calibration of class probabilities (S, ..., K) against labels (S, ...), and temperature scaling.
+"""Calibration of class probabilities (S, ..., K) against labels (S, ...).
 
 Bins are of equal width, or hold equally many examples (``binning="quantile"``, the adaptive ECE):
 
@@ -13,19 +13,15 @@ bins; where a gap is as small as its noise they are too large (up to 1.7 times),
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ..core.errors import DataError, check_choice, check_integer, check_number
-from .classification import DRAW_FLOOR, as_labels, as_probabilities, labeled
-from .estimates import Array, Estimate, as_numbers, from_influence
-
-TEMPERATURE_RANGE = (0.05, 20.0)
-"""Without a wrong example in the held-out data the best T would be 0."""
+from ..core.errors import check_choice, check_integer
+from .classification import labeled
+from .estimates import Array, Estimate, from_influence
 
 Binning = Literal["width", "quantile"]
 
@@ -71,7 +67,6 @@ def ece(probabilities: Array, labels: Array, *, bins: int = 15, binning: Binning
 
 
 def _binned(probabilities: Array, labels: Array, bins: int, binning: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Return confidence, hit and bin of each example, all (S, ...)."""
     check_integer("calibration", "bins", bins)
     check_choice("calibration", "binning", binning, ("width", "quantile"))
     values, truth = labeled(probabilities, labels)
@@ -87,35 +82,3 @@ def _binned(probabilities: Array, labels: Array, bins: int, binning: str) -> tup
 
 def _sum_by_bin(index: Tensor, values: Tensor, bins: int) -> Tensor:
     return torch.zeros(bins, dtype=torch.float64).index_add_(0, index.reshape(-1), values.reshape(-1))
-
-
-def fit_temperature(logits: Array, labels: Array) -> float:
-    """Return the T in 0.05 to 20 with the lowest NLL of softmax(logits / T) (Guo et al. 2017).
-
-    The log of averaged probabilities will do for logits. Fit on examples that are used neither to train nor to test.
-    The NLL is convex in a = 1/T, with the derivative mean(E_a[z] - z_y): bisection in log T.
-    """
-    values = as_numbers("logits", logits)
-    if values.dim() < 2:
-        raise DataError(f"logits: shape {tuple(values.shape)}; they must be (S, ..., K)")
-    truth = as_labels(labels, values.shape)
-    rows = values.log_softmax(-1).reshape(-1, values.shape[-1])
-    chosen = rows.gather(-1, truth.reshape(-1, 1)).squeeze(-1)
-    if bool((rows == rows[:, :1]).all()):
-        return 1.0  # T makes no difference
-    low, high = (math.log(t) for t in TEMPERATURE_RANGE)
-    for _ in range(50):
-        middle = 0.5 * (low + high)
-        weights = (rows / math.exp(middle)).softmax(-1)
-        too_sure = float(((weights * rows).sum(-1) - chosen).mean()) > 0
-        low, high = (middle, high) if too_sure else (low, middle)
-    return math.exp(0.5 * (low + high))
-
-
-def scale_by_temperature(probabilities: Array, temperature: float) -> Tensor:
-    """Return p_k^(1/T) / sum_j p_j^(1/T); probabilities below 1.2e-38 count as that."""
-    check_number("scale_by_temperature", "temperature", temperature, 0, above=True)
-    values = as_probabilities(probabilities)
-    if temperature == 1:
-        return values
-    return (values.double().clamp_min(DRAW_FLOOR).log() / temperature).softmax(-1).to(values.dtype)

@@ -14,8 +14,6 @@ from .estimates import Array, MeanScore, as_tensor
 
 NLL_FLOOR = 1e-12
 """Lowest probability in an NLL, so that one impossible example cannot make the mean infinite."""
-DRAW_FLOOR = torch.finfo(torch.float32).tiny
-"""The same for single draws; so far below ``NLL_FLOOR`` that Jensen's inequality holds with both floors."""
 
 
 def as_probabilities(values: Array) -> Tensor:
@@ -70,14 +68,6 @@ def nll(probabilities: Array, labels: Array) -> Tensor:
     """
     values, truth = labeled(probabilities, labels)
     return -_of_label(values.double(), truth).clamp_min(NLL_FLOOR).log()
-
-
-@MeanScore
-def expected_nll(samples: Array, labels: Array) -> Tensor:
-    """-mean_d log p_dy in nats, from each draw's probabilities (D, S, ..., K): the likelihood term of the ELBO."""
-    values = as_draws(samples)
-    truth = as_labels(labels, values.shape[1:])
-    return -_of_label(values, truth.expand(values.shape[:-1])).clamp_min(DRAW_FLOOR).log().mean(0)
 
 
 @MeanScore

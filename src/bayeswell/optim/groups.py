@@ -15,20 +15,13 @@ from ..core.errors import CompositionError, SettingError, check_integer, check_n
 from ..core.protocols import BayesianModel, OptimizerContext, OptimizerPart, Progress, Schedule
 from .schedules import Plateau, PlateauState
 
-MEANS = "means"
-"""The means of the posterior."""
-STDS = "stds"
-"""Every other parameter of the posterior: log stds, tied factors, covariance factors."""
-NOISE = "noise"
-"""The parameters of the likelihood."""
-OTHER = "other"
-"""Trained parameters of the network without a posterior. They follow the means."""
+MEANS, STDS, NOISE, OTHER = "means", "stds", "noise", "other"
+"""The posterior's means; its other parameters; those of the likelihood; those of the network without a posterior."""
 
 
 def parameter_groups(
     model: BayesianModel,
     likelihood: nn.Module | None = None,
-    objective: object = None,
     *,
     lr: float,
     std_lr: float | None = None,
@@ -38,15 +31,8 @@ def parameter_groups(
 
     Variational Laplace (section 5.1) advises stds at ten times the learning rate of the means, the thesis (section
     5.4) at most a tenth. With small steps the stds stay where they start, near zero, and the network is deterministic.
-    Weight decay is off for stds and noise: decaying a log std draws the std towards 1.
-
-    Args:
-        model: the Bayesian network.
-        likelihood: its learned noise is moved at the rate of the stds, and without noise by samplers.
-        objective: a module whose further parameters belong to "noise".
-        lr: learning rate of the means and of parameters without a posterior.
-        std_lr: learning rate of the stds; None: ``std_multiplier * lr``.
-        std_multiplier: ratio of the two learning rates.
+    Weight decay is off for stds and noise: decaying a log std draws the std towards 1. The learned noise of the
+    likelihood moves at the rate of the stds, ``std_lr`` or ``std_multiplier * lr``, and without noise by samplers.
     """
     std_lr = lr * std_multiplier if std_lr is None else std_lr
     check_number("parameter_groups", "lr", lr, 0, above=True)
@@ -55,7 +41,7 @@ def parameter_groups(
     for name, parameter in model.posterior.named_parameters():
         members[MEANS if name.rpartition(".")[2] == "mean" else STDS].append(parameter)
     known = {id(parameter) for parameters in members.values() for parameter in parameters}
-    for owner, name in ((likelihood, NOISE), (objective, NOISE), (model.net, OTHER)):
+    for owner, name in ((likelihood, NOISE), (model.net, OTHER)):
         for parameter in owner.parameters() if isinstance(owner, nn.Module) else ():
             if parameter.requires_grad and id(parameter) not in known:
                 known.add(id(parameter))

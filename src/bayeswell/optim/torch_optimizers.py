@@ -69,15 +69,10 @@ class GradientOptimizer(Optimizer):
 
 @dataclass(frozen=True)
 class TorchOptimizer(OptimizerPart):
-    """An optimizer class: ``TorchOptimizer("NAdam", lr=2e-3, settings={"momentum_decay": 4e-3})``.
+    """An optimizer class by itself or its name: ``TorchOptimizer("NAdam", settings={"momentum_decay": 4e-3})``.
 
-    Where a part is expected, the class itself or a ``functools.partial`` of it does as well. A class that needs a
-    closure (LBFGS) cannot be used.
-
-    Args:
-        optimizer: a name in ``torch.optim``, or a class with torch's interface.
-        lr: None: the default of the class.
-        settings: its other arguments.
+    ``lr`` None is the default of the class. Where a part is expected, the class or a ``functools.partial`` of it does
+    as well. A class that needs a closure (LBFGS) cannot be used.
     """
 
     optimizer: str | type[Optimizer] = "NAdam"

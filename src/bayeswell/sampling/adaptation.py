@@ -74,7 +74,6 @@ class Plan:
         return min(1.0, 0.1 + 10 * done) * (0.55 + 0.45 * math.cos(math.pi * done))
 
     def _step_at(self, step: int, place: float) -> int:
-        """Return the first step at this place of the cycle of ``step``."""
         if self.cycles == 1:
             return math.floor(place * self.length)
         return math.ceil((step * self.cycles // self.length + place) * self.length / self.cycles)
@@ -245,7 +244,6 @@ class AutoTunedSampler(Sampler):
             parameter.addcdiv_(state["average"], size, value=-lr / (1 - _BETAS[0] ** state["count"]))
 
     def _look(self, loss: float, first: bool) -> None:
-        """Add up the gradients of several batches at one place."""
         state, (grad,) = self.state[self.weights], gradients([self.weights])
         self.tuner.worst_loss = loss if first else max(loss, self.tuner.worst_loss)
         state["sum"] = grad.clone() if first else state["sum"] + grad

@@ -162,7 +162,6 @@ class Preparation:
         return prediction.rescaled(self.target_scaling.std, self.target_scaling.mean)
 
     def _raw(self, value: Any) -> Any:
-        """Return numbers before scaling."""
         if self.columns is not None:
             return torch.from_numpy(table_matrix(self.columns, value))
         if is_frame(value):
@@ -241,7 +240,6 @@ def _has_texts(value: Any) -> bool:
 
 
 def _typed(cells: Any, series: Any) -> Any:
-    """Return float64 cells as booleans or integers where the series had them."""
     kind = str(getattr(series, "dtype", "")).lower()
     if cells.dtype.kind == "f" and not np.isnan(cells).any():
         if kind.startswith("bool"):
