@@ -1,7 +1,7 @@
 """Everything that the five papers describe, with its public name and the file that tests it.
 
-The list follows the plan of the package: no item may disappear. A test imports each name and checks that the file exists
-and mentions the item.
+The list follows the plan of the package: no item may disappear. A test imports each name and checks that the file
+mentions the item.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pages that are generated while the site is built: reference of each room, cards of methods, scores, verdicts, quality.
+"""Pages that are generated while the site is built: reference, cards of methods, scores, verdicts, quality.
 
 mkdocs-gen-files runs this file; nothing that it writes is committed.
 """
@@ -58,7 +58,14 @@ FAMILIES = {
     "ivon": ("IVON", ["ivon"]),
     "sharpness": ("Sharpness-aware methods", []),
 }
-PAPERS = {"hwa": "hwa", "thesis": "thesis", "variational_laplace": "variational_laplace", "flat": "flat_seeking", "k_tied": "k_tied"}
+PAPERS = {
+    "hwa": "hwa",
+    "thesis": "thesis",
+    "variational_laplace": "variational_laplace",
+    "flat": "flat_seeking",
+    "k_tied": "k_tied",
+}
+"""Folder of the studies of each page."""
 MARKER = "<!-- verdicts -->"
 PROBLEM_ORDER = ("digits", "breast_cancer", "wine", "diabetes", "boston", "concrete", "energy", "yacht", "mnist-2k",
                  "fashion-10k", "imdb-5k")  # fmt: skip
@@ -112,12 +119,9 @@ def write_cards() -> None:
 
 
 def write_scores() -> None:
-    rows = [
-        [f"`{score.key}`", score.heading, {"lower": "lower", "higher": "higher"}.get(score.direction, "neither"), score.unit]
-        for score in SCORES.values()
-    ]
-    intro = ["# Scores", "", "`result.evaluate(x, y)` returns every score that fits the predictions, with standard errors.", ""]
-    write("reference/scores.md", [*intro, *table(["key", "heading", "better", "unit"], rows)])
+    rows = [[f"`{s.key}`", s.heading, s.direction or "neither", s.unit] for s in SCORES.values()]
+    intro = "`result.evaluate(x, y)` returns every score that fits the predictions, with standard errors."
+    write("reference/scores.md", ["# Scores", "", intro, "", *table(["key", "heading", "better", "unit"], rows)])
 
 
 def write_verdicts() -> None:
