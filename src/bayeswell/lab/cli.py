@@ -219,12 +219,6 @@ def _settings(options: Any) -> RunSettings:
     return with_settings(settings, _assignments("--set", options.set))
 
 
-def _changes(settings: RunSettings, *without: str) -> dict[str, Any]:
-    default = RunSettings()
-    names = [name for name in RunSettings.names() if name not in without]
-    return {name: getattr(settings, name) for name in names if getattr(settings, name) != getattr(default, name)}
-
-
 def _assignments(option: str, groups: Sequence[Sequence[str]]) -> dict[str, Any]:
     found = {}
     for text in (one for group in groups for one in group):
@@ -315,7 +309,7 @@ def _compare(options: Any) -> int:
         folder=base.folder or "runs/compare",
         progress=not options.quiet,
         **{name: getattr(options, name) for name in ("seeds", "folds", "workers", "reference")},
-        **_changes(base, "folder"),
+        **{name: value for name, value in base.changes().items() if name != "folder"},
     )
     if options.json:
         _print(json_text(found.to_json()))
@@ -335,7 +329,7 @@ def _sweep(options: Any) -> int:
         folder=folder,
         progress=not options.quiet,
         **{name: getattr(options, name) for name in names},
-        **_changes(base, "data", "method", "folder"),
+        **{name: value for name, value in base.changes().items() if name not in ("data", "method", "folder")},
     )
     _print(json_text(found.to_json()) if options.json else f"{found.text(terminal_width())}\ntrials in {folder}")
     return 0 if found.trials else FAILED

@@ -294,11 +294,14 @@ class RunSettings:
         except tomllib.TOMLDecodeError as error:
             raise FileError(f"{path} is not TOML: {error}") from error
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready settings without those that have their default."""
+    def changes(self) -> dict[str, Any]:
+        """Return the settings that do not have their default."""
         default = type(self)()
-        found = {name: getattr(self, name) for name in self.names()}
-        return {name: _jsonable(value) for name, value in found.items() if value != getattr(default, name)}
+        return {name: getattr(self, name) for name in self.names() if getattr(self, name) != getattr(default, name)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return ``changes`` JSON-ready."""
+        return {name: _jsonable(value) for name, value in self.changes().items()}
 
     def changed(self, **settings: Any) -> Self:
         """Return other settings; unknown names are refused."""

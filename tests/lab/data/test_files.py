@@ -50,7 +50,9 @@ def test_a_missing_file_is_downloaded_with_its_checksum(tmp_path: Path, monkeypa
 
 
 def test_missing_files_say_where_to_put_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(FileError, match=r"mnist/a\.gz is missing; put it at .*cache/bayeswell/mnist/a\.gz, or name"):
+    with pytest.raises(
+        FileError, match=r"mnist/a\.gz is missing; put it at .*cache/bayeswell/mnist/a\.gz, or set BAYESWELL_DATA"
+    ):
         find_file("mnist/a.gz")
 
     def retrieve(*args: Any, **settings: Any) -> None:

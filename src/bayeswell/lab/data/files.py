@@ -61,9 +61,9 @@ def find_file(path: str, folder: str | None = None) -> Path:
 
 def _download(path: str, folder: Path) -> Path:
     place, address = folder / path, os.environ.get("BAYESWELL_DATA_URL", "").rstrip("/")
-    advice = f"put it at {place}, or name its folder by BAYESWELL_DATA"
+    advice = f"put it at {place}, or set BAYESWELL_DATA to a folder with {path}"
     if not address:
-        raise FileError(f"{path} is missing; {advice} (BAYESWELL_DATA_URL: where to download it)")
+        raise FileError(f"{path} is missing; {advice} (or BAYESWELL_DATA_URL to an address to download it from)")
     try:
         # Imported here: needed for downloads alone.
         import pooch  # type: ignore[import-untyped]

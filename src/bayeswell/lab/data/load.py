@@ -57,8 +57,7 @@ def _read(choice: Any, folder: str | None) -> Raw:
         return find_data(choice).read(folder)
     if len(choice) not in (2, 4):
         raise DataError(f"data of {len(choice)} arrays; give (x, y) or (x, y, x_test, y_test)")
-    test = (choice[2], choice[3]) if len(choice) == 4 else None
-    return assemble("data", (choice[0], choice[1]), test, "auto", 0.25, 0)
+    return assemble("data", tuple(choice[:2]), tuple(choice[2:]) or None)
 
 
 def load_data(
@@ -171,18 +170,12 @@ def _prepare_inputs(inputs: Any, preparation: Preparation) -> Tensor:
 
 
 def _prepare(raw: Raw, pair: RawPair, preparation: Preparation) -> Pair:
-    inputs = _prepare_inputs(pair[0], preparation)
+    inputs, names = _prepare_inputs(pair[0], preparation), preparation.class_names
     if raw.class_names is None:
         return inputs, preparation.targets(pair[1])
-    return inputs, _known_class_numbers(raw, pair[1], preparation.class_names)
-
-
-def _known_class_numbers(raw: Raw, targets: Tensor, names: tuple[str, ...] | None) -> Tensor:
-    own = raw.class_names or ()
-    if names is None or names == own:
-        return targets
-    places = {name: place for place, name in enumerate(names)}
-    for name in own:
-        if name not in places:
+    if names is None or names == raw.class_names:
+        return inputs, pair[1]
+    for name in raw.class_names:
+        if name not in names:
             raise SettingError(f"'{raw.name}' has the class '{name}'; {nearest(name, names)}")
-    return torch.tensor([places[name] for name in own])[targets]
+    return inputs, torch.tensor([names.index(name) for name in raw.class_names])[pair[1]]

@@ -86,13 +86,11 @@ def corrupted_test(data: DataSet, corruption: str, severity: int, *, seed: int =
 
 def ood_choices(choices: Any) -> dict[str, Any]:
     """Return choices of out-of-distribution data by a name that shows their settings."""
-    if isinstance(choices, str | Mapping) or not isinstance(choices, Sequence):
-        choices = (choices,)
-    return {_label(choice): choice for choice in choices}
+    several = choices if isinstance(choices, Sequence) and not isinstance(choices, str) else (choices,)
+    return {_label(choice): choice for choice in several}
 
 
 def _label(choice: Any) -> str:
-    if not isinstance(choice, Mapping):
-        return str(choice) if isinstance(choice, str) else str(choice.name)
-    settings = [f"{key}={value}" for key, value in choice.items() if key != "name"]
-    return " ".join([str(choice.get("name")), *settings])
+    if isinstance(choice, Mapping):
+        return " ".join([str(choice.get("name")), *(f"{key}={choice[key]}" for key in choice if key != "name")])
+    return choice if isinstance(choice, str) else str(choice.name)

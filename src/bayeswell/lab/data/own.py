@@ -111,7 +111,12 @@ class Npz(Split):
 
 
 def assemble(
-    name: str, train: tuple[Any, Any], test: tuple[Any, Any] | None, task: str, test_share: float, split: int
+    name: str,
+    train: tuple[Any, Any],
+    test: tuple[Any, Any] | None,
+    task: str = "auto",
+    share: float = 0.25,
+    split: int = 0,
 ) -> Raw:
     """Return examples from inputs and targets as a user has them; without a test set they are split."""
     parts = [train] if test is None else [train, test]
@@ -121,7 +126,7 @@ def assemble(
     for one, (values, own) in enumerate(pairs):
         if len(values) != len(own):
             raise DataError(f"{name}: {len(values)} inputs but {len(own)} targets in part {one + 1}")
-    train_pair, test_pair = pairs if test is not None else shuffled_split(*pairs[0], test_share, split)
+    train_pair, test_pair = pairs if test is not None else shuffled_split(*pairs[0], share, split)
     if classes is not None and len(train_pair[1].unique()) < 2:
         raise DataError(f"{name}: all training examples are of class '{classes[int(train_pair[1][0])]}'")
     return Raw(name, train_pair, test_pair, classes)
