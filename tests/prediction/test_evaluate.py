@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -155,3 +156,24 @@ def test_evaluations_are_written_and_shown() -> None:
     assert record["nll"] == found["nll"].value
     assert record["nll_se"] == found["nll"].se
     assert "accuracy" in repr(found)
+
+
+@pytest.mark.parametrize("settings", [{"ignore_index": -100}, {"class_weights": (0.1, 3.0, 0.5)}])
+def test_expected_nll_is_that_of_the_labels_that_count(settings: dict[str, Any]) -> None:
+    """As the NLL: the mean over labels that are not ignored, without class weights, so Jensen's inequality holds."""
+    model, labels = spread_model(), LABELS.clone()
+    if "ignore_index" in settings:
+        labels[10:] = -100
+    found = evaluate(model, X, labels, {"name": "categorical", **settings}, draws=12, seed=0)
+    p = predict(model, X, "categorical", 12, seed=0, keep_samples=True).samples.double()
+    kept = labels >= 0
+    exact = -p[:, torch.arange(40)[kept], labels[kept]].log().mean()
+    assert found["expected_nll"].value == pytest.approx(float(exact), rel=1e-5)
+    assert found["expected_nll"].value >= found["nll"].value
+
+
+def test_evaluation_keeps_outputs_but_no_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["bayeswell.prediction.predict"], "MOST_KEPT", 10)
+    found = evaluate(spread_model(1), X, torch.randn(40, 1), "gaussian", draws=5, seed=0)
+    assert "crps" in found
+    assert found.predicted.samples is None

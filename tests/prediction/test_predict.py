@@ -10,7 +10,7 @@ import torch
 from scipy import optimize, stats
 from torch import Tensor, nn
 
-from bayeswell.core.errors import SettingError, Unsupported
+from bayeswell.core.errors import DataError, SettingError, Unsupported
 from bayeswell.core.protocols import Likelihood
 from bayeswell.core.random import make_generator
 from bayeswell.likelihoods import LIKELIHOODS
@@ -182,6 +182,24 @@ def test_rescaled_prediction_speaks_in_other_units() -> None:
     torch.testing.assert_close(found.quantile(0.9), prediction.quantile(0.9) * scale + shift)
     torch.testing.assert_close(found.cdf(found.quantile(0.3)), torch.full((2, 2), 0.3, dtype=torch.float64))
     torch.testing.assert_close(found.sample_targets(5), prediction.sample_targets(5) * scale + shift)
+
+
+@pytest.mark.parametrize("scale", [-2.0, 0.0])
+def test_rescaling_needs_a_scale_above_zero(scale: float) -> None:
+    with pytest.raises(SettingError, match="above 0"):
+        mixture(GAUSSIAN, F).rescaled(scale)
+
+
+def test_values_are_broadcast_to_the_predictions_but_never_rearranged() -> None:
+    prediction = mixture(GAUSSIAN, torch.randn(4, 3, 2, dtype=torch.float64))
+    values = torch.tensor([0.3, -0.2], dtype=torch.float64)
+    torch.testing.assert_close(prediction.cdf(values), prediction.cdf(values.expand(3, 2)))
+    single = mixture(GAUSSIAN, torch.randn(4, 3, 1, dtype=torch.float64))
+    torch.testing.assert_close(single.cdf([0.1, 0.2, 0.3]), single.cdf([[0.1], [0.2], [0.3]]))
+    assert single.interval(0.9).contains([0.0, 9.0, 0.0]).shape == (3, 1)
+    for method in (prediction.cdf, prediction.interval(0.9).contains):
+        with pytest.raises(DataError, match=r"shape \(2, 3\); predicted were \(3, 2\)"):
+            method(torch.zeros(2, 3))
 
 
 def test_frames_have_a_row_for_each_example() -> None:

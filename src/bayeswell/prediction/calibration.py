@@ -26,8 +26,8 @@ from ..core.errors import CompositionError, DataError
 from ..core.protocols import POINT, Likelihood, Posterior
 from ..core.pytree import num_examples
 from ..likelihoods import LIKELIHOODS
+from ..nn import BayesianModule
 from ..posteriors import Delta, Empirical, Mixture, scale_std
-from .draws import Model
 from .inputs import as_inputs, as_targets
 from .outputs import stacked_outputs
 from .predict import make_source, nll_by_draw
@@ -85,7 +85,7 @@ class Calibration:
 class HeldOut:
     """A model with prepared data that it has not seen; ``sample_weight`` (S,) counts each example."""
 
-    model: Model
+    model: BayesianModule
     likelihood: Any
     inputs: Any
     targets: Any
@@ -112,13 +112,15 @@ def find_calibration(
     return Calibration(*chosen, losses.examples, before, after, before_se, after_se, gain_se, folds=len(held_out))
 
 
-def apply_calibration(calibration: Calibration, model: Model, likelihood: Likelihood) -> tuple[Model, Likelihood]:
+def apply_calibration(
+    calibration: Calibration, model: BayesianModule, likelihood: Likelihood
+) -> tuple[BayesianModule, Likelihood]:
     """Return the model and the likelihood with the two numbers in them."""
     tempered = likelihood if calibration.temperature == 1 else likelihood.tempered(calibration.temperature)
     return with_scaled_std(model, calibration.std_scale), tempered
 
 
-def with_scaled_std(model: Model, scale: float) -> Model:
+def with_scaled_std(model: BayesianModule, scale: float) -> BayesianModule:
     """Return the model under w = mean + scale (w' - mean); 0 leaves the mean network of each component."""
     if scale == 1:
         return model

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..core.protocols import EMPIRICAL, MIXTURE, POINT
+from ..core.protocols import POINT
 from ..core.random import derived_generator
-from ..nn import DrawnDropout, draw_masks
+from ..nn import BayesianModule, DrawnDropout, draw_masks
+from ..posteriors import Mixture
 
-Model = Any
-"""A ``BayesianModule``, or what has its ``net``, ``posterior``, ``prediction``, ``linear_layers``, ``lock`` and
-``call``."""
 Network = Mapping[str, Tensor]
 """Tensors by name, for ``model.call``."""
 
@@ -24,7 +21,7 @@ def has_masks(net: nn.Module) -> bool:
     return any(isinstance(module, DrawnDropout) for module in net.modules())
 
 
-def num_distinct_draws(model: Model, count: int) -> int:
+def num_distinct_draws(model: BayesianModule, count: int) -> int:
     """Return how many of ``count`` draws differ: one of a point estimate, each network of a set once."""
     if has_masks(model.net):
         return count
@@ -34,7 +31,7 @@ def num_distinct_draws(model: Model, count: int) -> int:
     return count if networks is None else min(count, networks)
 
 
-def draws(model: Model, count: int, generator: torch.Generator | None) -> Iterator[Network]:
+def draws(model: BayesianModule, count: int, generator: torch.Generator | None) -> Iterator[Network]:
     """Return drawn networks for ``model.call``, made one at a time; draws that only repeat others are left out."""
     networks: Iterator[Network]
     if not has_masks(model.net):
@@ -46,10 +43,10 @@ def draws(model: Model, count: int, generator: torch.Generator | None) -> Iterat
     return ({**weights, **draw_masks(model.net, masks)} for weights in networks)
 
 
-def mean_networks(model: Model) -> Iterator[Network]:
+def mean_networks(model: BayesianModule) -> Iterator[Network]:
     """Yield the network at the posterior mean, without dropout; for a mixture that of each component."""
     posterior = model.posterior
-    if MIXTURE in posterior.provides and EMPIRICAL not in posterior.provides:
+    if isinstance(posterior, Mixture):
         yield from posterior.centers()
     else:
         yield model.layout.unflatten(posterior.mean.detach())

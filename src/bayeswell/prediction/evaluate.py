@@ -14,8 +14,8 @@ from ..core.protocols import Likelihood
 from ..core.pytree import num_examples
 from ..likelihoods import LIKELIHOODS
 from ..metrics import Estimate, flat_record, measure, measure_examples, nll, sample_crps
+from ..nn import BayesianModule
 from ..tables import Preparation
-from .draws import Model
 from .inputs import as_inputs, as_targets, with_targets
 from .mixture import PredictiveMixture
 from .outputs import stacked_outputs
@@ -70,13 +70,13 @@ class Evaluation(Mapping[str, Estimate]):
             f"Evaluation({self.examples:,} examples, {self.draws} draws, prediction {self.prediction}, "
             f"likelihood {self.likelihood})"
         ]
-        for key, one in self.items():
-            lines.append(f"  {key:<22} {one.value:>10.4g}" + ("" if one.se is None else f" ± {one.se:.2g}"))
+        for key, score in self.items():
+            lines.append(f"  {key:<22} {score.value:>10.4g}" + ("" if score.se is None else f" ± {score.se:.2g}"))
         return "\n".join(lines)
 
 
 def evaluate(
-    model: Model,
+    model: BayesianModule,
     inputs: Any,
     targets: Any,
     likelihood: Any,
@@ -91,7 +91,7 @@ def evaluate(
     """Return every score of a model on data, from one pass of each drawn network.
 
     "nll" is that of the averaged prediction, -log 1/D sum_d p(y | x, w_d); "expected_nll" is the mean over draws.
-    Labels that the likelihood ignores are left out.
+    Labels that the likelihood ignores are left out, and classes count without its class weights.
 
     Args:
         model: a ``BayesianModule``.
@@ -109,36 +109,36 @@ def evaluate(
     if preparation is not None:
         inputs, targets = preparation.inputs(inputs), preparation.targets(targets)
         ood = None if ood is None else preparation.inputs(ood)
-    part, ready = LIKELIHOODS.resolve(likelihood), as_inputs(model, inputs)
-    truth = as_targets(targets, num_examples(ready))
+    likelihood, inputs = LIKELIHOODS.resolve(likelihood), as_inputs(model, inputs)
+    targets = as_targets(targets, num_examples(inputs))
     source = make_source(model, None, seed, draws, batch_size)
-    predicted, matrix = _predict_and_score(model, ready, truth, part, source, draws, batch_size, prediction)
+    predicted, matrix = _predict_and_score(model, inputs, targets, likelihood, source, draws, batch_size, prediction)
     shift = 0.0 if preparation is None else preparation.nll_shift
     arrays = {"losses": mixture_nll(matrix) + shift, "expected_losses": matrix.mean(0) + shift}
     if isinstance(predicted, ClassPrediction):
-        arrays |= _class_arrays(predicted, part, truth)
+        arrays |= _class_arrays(predicted, likelihood, targets)
         if ood is not None:
-            other: Any = predict(model, ood, part, draws, batch_size=batch_size, seed=seed, prediction=prediction)
-            arrays["ood_probabilities"] = other.probabilities.cpu()
-            arrays["ood_mutual_information"] = other.mutual_information.cpu()
+            far: Any = predict(model, ood, likelihood, draws, batch_size=batch_size, seed=seed, prediction=prediction)
+            arrays["ood_probabilities"] = far.probabilities.cpu()
+            arrays["ood_mutual_information"] = far.mutual_information.cpu()
     if preparation is not None and predicted is not None:
         predicted = preparation.restore(predicted)
     if isinstance(predicted, RealPrediction):
         scaling = None if preparation is None else preparation.target_scaling
-        arrays |= _real_arrays(predicted, truth if scaling is None else scaling.restore(truth.double()), seed)
+        arrays |= _real_arrays(predicted, targets if scaling is None else scaling.restore(targets.double()), seed)
     return Evaluation(
         scores=measure(arrays),
-        examples=len(truth),
+        examples=len(targets),
         draws=len(matrix),
         prediction=prediction or model.prediction,
-        likelihood=part.name or type(part).__name__,
+        likelihood=likelihood.name or type(likelihood).__name__,
         predicted=predicted,
-        per_example=_per_example(arrays, len(truth)),
+        per_example=_per_example(arrays, len(targets)),
     )
 
 
 def _predict_and_score(
-    model: Model,
+    model: BayesianModule,
     inputs: Any,
     targets: Tensor,
     likelihood: Likelihood,
@@ -147,34 +147,51 @@ def _predict_and_score(
     batch_size: int | None,
     prediction: str | None,
 ) -> tuple[ClassPrediction | RealPrediction | None, Tensor]:
-    classes = likelihood.supports("probabilities")
-    fold = PredictionFold(likelihood, draws, keep_samples=not classes)
+    joint = not likelihood.supports("probabilities")
+    predicts = not joint or likelihood.supports("mean_and_variance")
+    fold = PredictionFold(likelihood, draws, keep_outputs=True)
     rows: list[Tensor] = []
-    for stack in stacked_outputs(model, inputs, draws, source, batch_size, prediction=prediction, joint=not classes):
+    for stack in stacked_outputs(model, inputs, draws, source, batch_size, prediction=prediction, joint=joint):
         if not rows:
             likelihood.check(targets.to(stack.device), stack[0])
-        rows.append(nll_by_draw(likelihood, stack, targets))
-        if likelihood.supports("probabilities") or likelihood.supports("mean_and_variance"):
-            fold.update(stack)
-    return (fold.result() if fold.count else None), torch.cat(rows)
+        means = fold.update(stack) if predicts else None
+        if fold.is_class and means is not None:
+            rows.append(_label_nll(means, likelihood, targets))
+        else:
+            rows.append(nll_by_draw(likelihood, stack, targets))
+    return (fold.result() if predicts else None), torch.cat(rows)
+
+
+def _label_nll(samples: Tensor, likelihood: Likelihood, targets: Tensor) -> Tensor:
+    # (D, ...): without class weights and ignored labels, as the "nll" of the averaged probabilities.
+    labels, valid = _valid_labels(likelihood, targets, samples.shape[1:-1])
+    indices = labels.to(samples.device).expand(samples.shape[:-1])[..., None]
+    found = samples.gather(-1, indices).squeeze(-1).clamp_min(torch.finfo(samples.dtype).tiny)
+    return -found.log().cpu()[:, valid]
+
+
+def _valid_labels(likelihood: Likelihood, targets: Tensor, shape: torch.Size) -> tuple[Tensor, Any]:
+    # Labels with the shape of the predictions (0 where they are ignored), and the index of those that count.
+    targets = targets.cpu()
+    labels, mask = likelihood.aligned_targets(targets), likelihood.valid_mask(targets)
+    if labels.numel() != shape.numel():
+        raise DataError(f"targets have shape {tuple(targets.shape)}; predicted were {tuple(shape)}")
+    labels = labels.long().reshape(shape)
+    if mask is None:
+        return labels, ...
+    if not bool(mask.any()):
+        raise DataError("the likelihood ignores every target; there is nothing to score")
+    mask = mask.reshape(shape)
+    return labels.where(mask, 0), mask
 
 
 def _class_arrays(predicted: ClassPrediction, likelihood: Likelihood, targets: Tensor) -> Arrays:
-    probabilities, information = predicted.probabilities.cpu(), predicted.mutual_information.cpu()
-    labels = likelihood.aligned_targets(targets.cpu())
-    if labels.numel() != information.numel():
-        raise DataError(f"targets have shape {tuple(targets.shape)}; predicted were {tuple(information.shape)}")
-    labels = labels.long().reshape(information.shape)
-    mask = likelihood.valid_mask(targets.cpu())
-    if mask is not None:
-        mask = mask.reshape(labels.shape)
-        if not bool(mask.any()):
-            raise DataError("the likelihood ignores every target; there is nothing to score")
-        probabilities, labels, information = probabilities[mask], labels[mask], information[mask]
+    labels, valid = _valid_labels(likelihood, targets, predicted.entropy.shape)
+    probabilities, labels = predicted.probabilities.cpu()[valid], labels[valid]
     return {
         "probabilities": probabilities,
         "labels": labels,
-        "mutual_information": information,
+        "mutual_information": predicted.mutual_information.cpu()[valid],
         "losses": nll.by_example(probabilities, labels),
     }
 
@@ -182,33 +199,33 @@ def _class_arrays(predicted: ClassPrediction, likelihood: Likelihood, targets: T
 def _real_arrays(predicted: RealPrediction, targets: Tensor, seed: int) -> Arrays:
     if targets.numel() != predicted.mean.numel():
         raise DataError(f"targets have shape {tuple(targets.shape)}; predicted were {tuple(predicted.mean.shape)}")
-    truth = targets.cpu().double().reshape(predicted.mean.shape)
-    arrays = {"mean": predicted.mean.cpu(), "targets": truth}
+    targets = targets.cpu().double().reshape(predicted.mean.shape)
+    arrays = {"mean": predicted.mean.cpu(), "targets": targets}
     mixture = predicted.mixture
     if mixture is None:
         return arrays
     draws_targets = mixture.likelihood.supports("sample")
     if mixture.likelihood.supports("cdf") or draws_targets:
-        arrays["pit"] = mixture.cdf(truth).cpu().clamp(0, 1)
+        arrays["pit"] = mixture.cdf(targets).cpu().clamp(0, 1)
         if mixture.likelihood.is_discrete:
-            arrays["below"] = mixture.cdf_below(truth).cpu().clamp(0, 1)
+            arrays["below"] = mixture.cdf_below(targets).cpu().clamp(0, 1)
         arrays["lower_90"], arrays["upper_90"] = (end.cpu() for end in predicted.interval(LEVEL, seed=seed))
     # Without a finite variance, drawn targets have no useful mean of pairwise distances.
     if draws_targets and bool(predicted.variance.isfinite().all()):
-        arrays["crps"] = _crps(mixture, truth, seed)
+        arrays["crps"] = _crps(mixture, targets, seed)
     return arrays
 
 
 @torch.no_grad()
-def _crps(mixture: PredictiveMixture, truth: Tensor, seed: int) -> Tensor:
-    size = max(1, AT_ONCE // (CRPS_SAMPLES * max(1, truth[0].numel())))
+def _crps(mixture: PredictiveMixture, targets: Tensor, seed: int) -> Tensor:
+    size = max(1, AT_ONCE // (CRPS_SAMPLES * max(1, targets[0].numel())))
     parts = []
-    for start in range(0, len(truth), size):
+    for start in range(0, len(targets), size):
         drawn = mixture.examples(start, start + size).sample(CRPS_SAMPLES, seed)
-        parts.append(sample_crps.by_example(drawn, truth[start : start + size]))
+        parts.append(sample_crps.by_example(drawn, targets[start : start + size]))
     return torch.cat(parts)
 
 
 def _per_example(arrays: Arrays, examples: int) -> dict[str, Tensor]:
-    found = measure_examples(arrays)
-    return {key: own.reshape(len(own), -1).mean(1) for key, own in found.items() if len(own) == examples}
+    by_key = measure_examples(arrays).items()
+    return {key: values.reshape(examples, -1).mean(1) for key, values in by_key if len(values) == examples}

@@ -14,21 +14,21 @@ from ..core.errors import DataError
 from ..core.protocols import Inputs
 from ..core.pytree import num_examples, tree_cat, tree_index, tree_map, tree_tensors
 from ..core.random import make_generator
-from ..nn import evaluation_mode
+from ..nn import BayesianModule, evaluation_mode
 from ..tables import as_tensors
-from .draws import Model
+from .draws import draws
 
 LOADER_BATCH = 1000
 
 
-def like_of(model: Model) -> Tensor:
+def like_of(model: BayesianModule) -> Tensor:
     """Return a tensor with the floating dtype and the device of the model."""
     tensors = chain(model.parameters(), model.buffers())
     return next((tensor for tensor in tensors if tensor.is_floating_point()), torch.empty(0))
 
 
-def as_inputs(model: Model, inputs: Any) -> Inputs:
-    """Return inputs as tensors; floating numbers take the dtype of the model, integers too if it refuses integers.
+def as_inputs(model: BayesianModule, inputs: Any) -> Inputs:
+    """Return inputs as tensors; floating numbers take the dtype of the model, integers too if it fails on integers.
 
     ``inputs`` are a tensor, an array, or a tuple (positional) or mapping (keywords) of them, or a DataLoader or
     Dataset, whose targets are ignored.
@@ -49,10 +49,9 @@ def as_inputs(model: Model, inputs: Any) -> Inputs:
         if not bool(tensor.isfinite().all()):
             index = tuple((~tensor.isfinite()).nonzero()[0].tolist())
             raise DataError(f"the inputs hold {tensor[index].item():g} at index {index}; every number must be finite")
-    if all(tensor.is_floating_point() for tensor in tensors) or _accepts(model, converted):
+    if all(tensor.is_floating_point() for tensor in tensors) or _runs(model, converted):
         return converted
-    real = tree_map(lambda tensor: tensor.to(dtype), converted)
-    return real if _accepts(model, real) else converted
+    return tree_map(lambda tensor: tensor.to(dtype), converted)
 
 
 def as_targets(targets: Any, examples: int) -> Tensor:
@@ -111,13 +110,13 @@ def _split(batch: Any) -> tuple[Inputs, Any]:
 
 
 @torch.no_grad()
-def _accepts(model: Model, inputs: Inputs) -> bool:
+def _runs(model: BayesianModule, inputs: Inputs) -> bool:
+    # As in training: layers that index or encode integers cannot be known by their classes.
     like = like_of(model)
     few = on_device(tree_index(inputs, slice(2)), like.device)
-    weights = next(iter(model.posterior.draws(1, make_generator(0, like.device))))
     try:
         with evaluation_mode(model):
-            model.call(weights, few)
-    except (RuntimeError, TypeError, ValueError, IndexError):
+            model.call(next(draws(model, 1, make_generator(0, like.device))), few)
+    except RuntimeError:  # what torch raises for another dtype
         return False
     return True

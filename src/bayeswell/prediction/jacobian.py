@@ -26,8 +26,8 @@ from ..core.layout import Layout, Site
 from ..core.protocols import Covariance, Inputs, LinearLayer
 from ..core.pytree import num_examples, tree_index
 from ..estimators.by_layer import replaced_forwards
-from ..nn import evaluation_mode, input_patches, plain_attention
-from .draws import Model, has_masks
+from ..nn import BayesianModule, evaluation_mode, input_patches, plain_attention
+from .draws import has_masks
 
 MOST_OUTPUTS = 64
 """Of an example; with more, the Jacobian costs more than draws."""
@@ -137,7 +137,7 @@ class Jacobian:
 class Jacobians:
     """Iterates over the Jacobians of some examples at a time; ``Unsuitable`` is raised if there are none."""
 
-    def __init__(self, model: Model, inputs: Inputs, count: int, batch_size: int | None) -> None:
+    def __init__(self, model: BayesianModule, inputs: Inputs, count: int, batch_size: int | None) -> None:
         self.model, self.inputs = model, inputs
         self.layers = layers_of_all_weights(model)
         self.sites = {site.name: site for site in model.layout.sites}
@@ -208,7 +208,7 @@ class Jacobians:
         return tree_index(self.inputs, rows)
 
 
-def layers_of_all_weights(model: Model) -> list[LinearLayer]:
+def layers_of_all_weights(model: BayesianModule) -> list[LinearLayer]:
     """Return the linear layers if they hold all that is drawn; else raise ``Unsuitable``."""
     layers = list(model.linear_layers.values())
     known = {name for layer in layers for name in (layer.weight, layer.bias) if name is not None}

@@ -21,8 +21,8 @@ from torch.func import jvp
 
 from ..core.protocols import Covariance, Inputs
 from ..core.random import standard_normal
-from ..nn import evaluation_mode, plain_attention
-from .draws import Model, Network, draws
+from ..nn import BayesianModule, evaluation_mode, plain_attention
+from .draws import Network, draws
 from .inputs import batches_of
 from .jacobian import Jacobians, Unsuitable
 
@@ -37,7 +37,7 @@ _forward_mode = threading.Lock()
 
 @torch.no_grad()
 def linearized_stacks(
-    model: Model,
+    model: BayesianModule,
     inputs: Inputs,
     count: int,
     generator: torch.Generator | None,
@@ -59,7 +59,9 @@ def linearized_stacks(
         yield from stack.split(max(1, GROUP // stack[0].numel()))
 
 
-def _of_networks(model: Model, jacobians: Jacobians, count: int, generator: torch.Generator | None) -> Iterator[Tensor]:
+def _of_networks(
+    model: BayesianModule, jacobians: Jacobians, count: int, generator: torch.Generator | None
+) -> Iterator[Tensor]:
     networks = draws(model, count, generator)
     group = max(1, MOST_DRAWN // model.layout.size)
     while some := list(islice(networks, group)):
@@ -102,7 +104,7 @@ def root(covariance: Tensor) -> Tensor:
 
 
 def _by_forward_mode(
-    model: Model, inputs: Inputs, count: int, generator: torch.Generator | None, batch_size: int | None
+    model: BayesianModule, inputs: Inputs, count: int, generator: torch.Generator | None, batch_size: int | None
 ) -> Iterator[Tensor]:
     center = model.layout.unflatten(model.posterior.mean.detach())
     batches = list(batches_of(inputs, batch_size))
@@ -110,7 +112,7 @@ def _by_forward_mode(
         yield torch.cat([_moved_outputs(model, center, weights, batch) for batch in batches])[None]
 
 
-def _moved_outputs(model: Model, center: Network, weights: Network, inputs: Inputs) -> Tensor:
+def _moved_outputs(model: BayesianModule, center: Network, weights: Network, inputs: Inputs) -> Tensor:
     # f(m) + J (w - m) by one pass in forward mode; dropout masks are used as they are.
     others = {name: tensor for name, tensor in weights.items() if name not in center}
     change = {name: weights[name] - mean for name, mean in center.items()}

@@ -10,14 +10,14 @@ from torch import Tensor
 from ..core.errors import NetworkError
 from ..core.protocols import LINEARIZED, MEAN, Inputs
 from ..core.pytree import num_examples
-from ..nn import check_prediction, evaluation_mode
-from .draws import Model, Network, draws, mean_networks
+from ..nn import BayesianModule, check_prediction, evaluation_mode
+from .draws import Network, draws, mean_networks
 from .inputs import batches_of, like_of, on_device
 from .linearized import GROUP, linearized_stacks
 
 
 def outputs(
-    model: Model,
+    model: BayesianModule,
     inputs: Inputs,
     count: int,
     generator: torch.Generator | None = None,
@@ -46,7 +46,7 @@ def outputs(
 
 
 def stacked_outputs(
-    model: Model,
+    model: BayesianModule,
     inputs: Inputs,
     count: int,
     generator: torch.Generator | None,
@@ -65,7 +65,9 @@ def stacked_outputs(
     return _stacks_of(model, networks, inputs, batch_size)
 
 
-def _stacks_of(model: Model, networks: Iterator[Network], inputs: Inputs, batch_size: int | None) -> Iterator[Tensor]:
+def _stacks_of(
+    model: BayesianModule, networks: Iterator[Network], inputs: Inputs, batch_size: int | None
+) -> Iterator[Tensor]:
     batches, size = list(batches_of(inputs, batch_size)), num_examples(inputs)
     while found := _next_outputs(model, networks, batches):
         shape = tuple(found[0].shape)
@@ -77,7 +79,7 @@ def _stacks_of(model: Model, networks: Iterator[Network], inputs: Inputs, batch_
 
 
 @torch.no_grad()
-def _next_outputs(model: Model, networks: Iterator[Network], batches: list[Inputs]) -> list[Tensor]:
+def _next_outputs(model: BayesianModule, networks: Iterator[Network], batches: list[Inputs]) -> list[Tensor]:
     found: list[Tensor] = []
     with evaluation_mode(model):
         for weights in networks:

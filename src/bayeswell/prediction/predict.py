@@ -14,7 +14,7 @@ from ..core.protocols import Likelihood
 from ..core.pytree import num_examples
 from ..core.random import make_generator
 from ..likelihoods import LIKELIHOODS
-from .draws import Model
+from ..nn import BayesianModule
 from .inputs import as_inputs, as_targets, like_of, with_targets
 from .mixture import PredictiveMixture
 from .outputs import stacked_outputs
@@ -25,7 +25,7 @@ MOST_KEPT = 1 << 24
 
 
 def predict(
-    model: Model,
+    model: BayesianModule,
     inputs: Any,
     likelihood: Any,
     draws: int = 30,
@@ -48,20 +48,21 @@ def predict(
         batch_size: examples of one pass; None: all.
         generator: draws the networks; None: one with ``seed``, or torch's global generator.
         seed: of a new generator.
-        keep_samples: keep what each draw predicts.
+        keep_samples: keep what each draw predicts. Linearized predictions of classes then use networks common to all
+            examples, which changes the noise.
         prediction: "sampled", "linearized" (first order around the posterior mean) or "mean"; None: as the model says.
     """
     source = make_source(model, generator, seed, draws, batch_size)
-    ready, part = as_inputs(model, inputs), LIKELIHOODS.resolve(likelihood)
-    fold = PredictionFold(part, draws, keep_samples)
-    joint = keep_samples or not part.supports("probabilities")
-    for stack in stacked_outputs(model, ready, draws, source, batch_size, prediction=prediction, joint=joint):
+    inputs, likelihood = as_inputs(model, inputs), LIKELIHOODS.resolve(likelihood)
+    fold = PredictionFold(likelihood, draws, keep_samples=keep_samples)
+    joint = keep_samples or not likelihood.supports("probabilities")
+    for stack in stacked_outputs(model, inputs, draws, source, batch_size, prediction=prediction, joint=joint):
         fold.update(stack)
     return fold.result()
 
 
 def nll_matrix(
-    model: Model,
+    model: BayesianModule,
     inputs: Any,
     targets: Any,
     likelihood: Any,
@@ -75,17 +76,19 @@ def nll_matrix(
     """(D, S): -log p(y | x, w_d) of every example under each draw, in nats; arguments as in ``predict``."""
     source = make_source(model, generator, seed, draws, batch_size)
     inputs, targets = with_targets(inputs, targets)
-    ready, part = as_inputs(model, inputs), LIKELIHOODS.resolve(likelihood)
-    truth = as_targets(targets, num_examples(ready))
+    inputs, likelihood = as_inputs(model, inputs), LIKELIHOODS.resolve(likelihood)
+    targets = as_targets(targets, num_examples(inputs))
     rows: list[Tensor] = []
-    for stack in stacked_outputs(model, ready, draws, source, batch_size, prediction=prediction):
+    for stack in stacked_outputs(model, inputs, draws, source, batch_size, prediction=prediction):
         if not rows:
-            part.check(truth.to(stack.device), stack[0])
-        rows.append(nll_by_draw(part, stack, truth))
+            likelihood.check(targets.to(stack.device), stack[0])
+        rows.append(nll_by_draw(likelihood, stack, targets))
     return torch.cat(rows)
 
 
-def expected_nll(model: Model, inputs: Any, targets: Any, likelihood: Any, draws: int = 30, **settings: Any) -> float:
+def expected_nll(
+    model: BayesianModule, inputs: Any, targets: Any, likelihood: Any, draws: int = 30, **settings: Any
+) -> float:
     """Return E_q[-log p(y | x, w)] in nats per datum: N times this, plus KL(q || p), is the negative ELBO.
 
     It is never below the NLL of the averaged prediction (Jensen). Arguments as in ``nll_matrix``.
@@ -94,7 +97,7 @@ def expected_nll(model: Model, inputs: Any, targets: Any, likelihood: Any, draws
 
 
 def predictive_nll(
-    model: Model, inputs: Any, targets: Any, likelihood: Any, draws: int = 30, **settings: Any
+    model: BayesianModule, inputs: Any, targets: Any, likelihood: Any, draws: int = 30, **settings: Any
 ) -> Tensor:
     """(S,): -log 1/D sum_d p(y | x, w_d) in nats: the NLL of the averaged prediction, for any likelihood."""
     return mixture_nll(nll_matrix(model, inputs, targets, likelihood, draws, **settings))
@@ -114,7 +117,7 @@ def nll_by_draw(likelihood: Likelihood, stack: Tensor, targets: Tensor) -> Tenso
 
 
 def make_source(
-    model: Model, generator: torch.Generator | None, seed: int | None, draws: int, batch_size: int | None
+    model: BayesianModule, generator: torch.Generator | None, seed: int | None, draws: int, batch_size: int | None
 ) -> torch.Generator | None:
     """Return the generator of the draws; the numbers that were given are checked."""
     check_integer("predict", "draws", draws)
@@ -128,52 +131,64 @@ def make_source(
 
 
 class PredictionFold:
-    """Running means in float64: of probabilities and entropies, or of means and variances."""
+    """Running means in float64: of probabilities and entropies, or of means and variances.
 
-    def __init__(self, likelihood: Likelihood, draws: int, keep_samples: bool) -> None:
-        self.likelihood, self.draws, self.keep_samples = likelihood, draws, keep_samples
-        self.count, self.dtype = 0, torch.float32
+    Args:
+        likelihood: with ``probabilities`` or ``mean_and_variance``.
+        draws: how many will come.
+        keep_samples: keep what each draw predicts, and its outputs.
+        keep_outputs: keep the outputs for a ``PredictiveMixture``, however many; else up to ``MOST_KEPT`` numbers.
+    """
+
+    def __init__(
+        self, likelihood: Likelihood, draws: int, *, keep_samples: bool = False, keep_outputs: bool = False
+    ) -> None:
+        self.likelihood, self.draws = likelihood, draws
+        self.keep_samples, self.keep_outputs = keep_samples, keep_samples or keep_outputs
+        self.count, self.dtype, self.is_class = 0, torch.float32, False
         self._samples: list[Tensor] = []
         self._outputs: list[Tensor] = []
-        self._keeps_outputs = self._classes = False
-        self._mean = self._squares = self._own = torch.zeros(())
+        self._mean = self._sum_sq_dev = self._mean_within = torch.zeros(())
 
     @torch.no_grad()
-    def update(self, stack: Tensor) -> None:
-        """Take in the outputs (D, S, ...) of some draws."""
-        exact = stack.double()
+    def update(self, stack: Tensor) -> Tensor:
+        """Take in the outputs (D, S, ...) of some draws; return the probabilities or the mean of each."""
+        outputs = stack.double()
         if self.count == 0:
-            self._start(exact[0], stack.dtype)
-        if self._classes:
-            means = self.likelihood.probabilities(exact.flatten(0, 1))
-            own = torch.special.entr(means).sum(-1)
+            self._start(outputs[0], stack.dtype)
+        if self.is_class:
+            means = self.likelihood.probabilities(outputs.flatten(0, 1))
+            within = torch.special.entr(means).sum(-1)
         else:
-            means, own = self.likelihood.mean_and_variance(exact.flatten(0, 1))
+            means, within = self.likelihood.mean_and_variance(outputs.flatten(0, 1))
         count = len(stack)
-        means, own = means.unflatten(0, (count, -1)), own.unflatten(0, (count, -1))
+        means, within = means.unflatten(0, (count, -1)), within.unflatten(0, (count, -1))
         # Squared deviations of two groups of draws are joined as by Chan, Golub & LeVeque (1979).
         total, mean = self.count + count, means.mean(0)
         step = mean - self._mean
-        self._squares = self._squares + (means - mean).square().sum(0) + step.square() * (self.count * count / total)
+        between = step.square() * (self.count * count / total)
+        self._sum_sq_dev = self._sum_sq_dev + (means - mean).square().sum(0) + between
         self._mean = self._mean + step * (count / total)
-        self._own = self._own + (own.mean(0) - self._own) * (count / total)
+        self._mean_within = self._mean_within + (within.mean(0) - self._mean_within) * (count / total)
         self.count = total
         if self.keep_samples:
             self._samples.append(means)
-        if self._keeps_outputs:
+        if self.keep_outputs:
             self._outputs.append(stack)
+        by_draw: Tensor = means
+        return by_draw
 
     def _start(self, outputs: Tensor, dtype: torch.dtype) -> None:
         self.dtype = torch.promote_types(dtype, torch.float32)
-        self.likelihood = part = self.likelihood.for_outputs(outputs)
-        self._classes = part.supports("probabilities")
-        if not self._classes and not part.supports("mean_and_variance"):
+        self.likelihood = likelihood = self.likelihood.for_outputs(outputs)
+        self.is_class = likelihood.supports("probabilities")
+        if not self.is_class and not likelihood.supports("mean_and_variance"):
             raise Unsupported(
-                f"likelihood {part.name or type(part).__name__} has neither `probabilities` nor `mean_and_variance`; "
-                "a prediction needs one of them"
+                f"likelihood {likelihood.name or type(likelihood).__name__} has neither `probabilities` nor "
+                "`mean_and_variance`; a prediction needs one of them"
             )
-        small = self.draws * outputs.numel() <= MOST_KEPT
-        self._keeps_outputs = not self._classes and (self.keep_samples or small)
+        is_small = self.draws * outputs.numel() <= MOST_KEPT
+        self.keep_outputs = not self.is_class and (self.keep_outputs or is_small)
 
     def result(self) -> ClassPrediction | RealPrediction:
         """Return the averaged prediction, in the dtype of the outputs."""
@@ -183,14 +198,16 @@ class PredictionFold:
                 f"the prediction for example {int(wrong.nonzero()[0])} is not finite: the outputs of at least one "
                 "drawn network are NaN or infinite"
             )
-        dtype, spread = self.dtype, self._squares / self.count
-        samples = torch.cat(self._samples).to(dtype) if self._samples else None
-        if self._classes:
-            total = torch.special.entr(self._mean).sum(-1)
-            expected = torch.minimum(self._own, total)
-            mean, std, entropy, own = (one.to(dtype) for one in (self._mean, spread.sqrt(), total, expected))
-            return ClassPrediction(mean, std, entropy, own, self.count, samples)
-        # Copied: the noise of the likelihood may be trained further.
-        kept = torch.cat(self._outputs).to(dtype) if self._outputs else None
-        mixture = None if kept is None else PredictiveMixture(kept, copy.deepcopy(self.likelihood))
-        return RealPrediction(self._mean.to(dtype), spread.to(dtype), self._own.to(dtype), self.count, samples, mixture)
+        mean, variance = self._mean.to(self.dtype), self._sum_sq_dev / self.count
+        samples = torch.cat(self._samples).to(self.dtype) if self._samples else None
+        if self.is_class:
+            entropy = torch.special.entr(self._mean).sum(-1)
+            expected_entropy = torch.minimum(self._mean_within, entropy).to(self.dtype)
+            std = variance.sqrt().to(self.dtype)
+            return ClassPrediction(mean, std, entropy.to(self.dtype), expected_entropy, self.count, samples)
+        mixture = None
+        if self._outputs:
+            # Copied: the noise of the likelihood may be trained further.
+            mixture = PredictiveMixture(torch.cat(self._outputs).to(self.dtype), copy.deepcopy(self.likelihood))
+        aleatoric = self._mean_within.to(self.dtype)
+        return RealPrediction(mean, variance.to(self.dtype), aleatoric, self.count, samples, mixture)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.errors import MissingExtra, Unsupported, check_number
+from ..core.errors import DataError, MissingExtra, SettingError, Unsupported, check_number
 from .mixture import PredictiveMixture
 
 
@@ -21,7 +21,7 @@ class Interval(NamedTuple):
 
     def contains(self, targets: Any) -> Tensor:
         """Return booleans with the shape of the targets."""
-        values = torch.as_tensor(targets, device=self.lower.device).reshape(self.lower.shape)
+        values = _with_shape_of(self.lower, torch.as_tensor(targets, device=self.lower.device))
         return (values >= self.lower) & (values <= self.upper)
 
 
@@ -176,19 +176,20 @@ class RealPrediction:
         return Interval(*self.quantile([(1 - level) / 2, (1 + level) / 2], seed=seed))
 
     def cdf(self, values: Any) -> Tensor:
-        """P(y <= values) for each output, with the shape of ``mean``."""
-        found = torch.as_tensor(values, device=self.mean.device, dtype=torch.float64)
-        found = found.reshape(self.mean.shape) if found.numel() == self.mean.numel() else found.expand_as(self.mean)
-        return self._mixture().cdf(found)
+        """P(y <= values) for each output; the values have the shape of ``mean``, or are broadcast to it."""
+        values = torch.as_tensor(values, device=self.mean.device, dtype=torch.float64)
+        return self._mixture().cdf(_with_shape_of(self.mean, values))
 
     def sample_targets(self, n: int, *, seed: int = 0) -> Tensor:
         """(n, S, ...): targets drawn from the mixture, noise included; in a row one network speaks for all examples."""
         return self._mixture().sample(n, seed).to(self.mean.dtype)
 
     def rescaled(self, scale: Tensor | float, shift: Tensor | float = 0.0) -> RealPrediction:
-        """Return the prediction of shift + scale y."""
+        """Return the prediction of shift + scale y, with a scale above 0."""
         kind: dict[str, Any] = {"dtype": torch.float64, "device": self.mean.device}
         a, b = torch.as_tensor(scale, **kind), torch.as_tensor(shift, **kind)
+        if not bool((a > 0).all()):
+            raise SettingError(f"rescaled: `scale` must be above 0, got {float(a.min()):g}")
         dtype = self.mean.dtype
         return replace(
             self,
@@ -199,12 +200,12 @@ class RealPrediction:
             mixture=None if self.mixture is None else self.mixture.rescaled(a, b),
         )
 
-    def frame(self, interval: float | None = 0.9) -> Any:
-        """Return a pandas DataFrame: mean, stds and the ends of an interval (None: without); one row per example."""
+    def frame(self, level: float | None = 0.9) -> Any:
+        """Return a pandas DataFrame: mean, stds and ends of ``interval(level)`` (None: none); one row per example."""
         names = ("mean", "std", "epistemic_std", "aleatoric_std")
         columns: dict[str, Tensor] = {name: getattr(self, name) for name in names}
-        if interval is not None:
-            columns |= self.interval(interval)._asdict()
+        if level is not None:
+            columns |= self.interval(level)._asdict()
         return data_frame(by_output(columns))
 
     def _mixture(self) -> PredictiveMixture:
@@ -237,6 +238,16 @@ def data_frame(columns: Mapping[str, Sequence[Any]]) -> Any:
     except ImportError as error:
         raise MissingExtra("a DataFrame needs pandas; install it with: pip install pandas") from error
     return pandas.DataFrame(dict(columns))
+
+
+def _with_shape_of(like: Tensor, values: Tensor) -> Tensor:
+    # Axes of length 1 may be missing: (S,) for (S, 1).
+    if values.squeeze().shape == like.squeeze().shape:
+        return values.reshape(like.shape)
+    try:
+        return values.expand_as(like)
+    except RuntimeError:
+        raise DataError(f"values have shape {tuple(values.shape)}; predicted were {tuple(like.shape)}") from None
 
 
 def _names(labels: Any, names: Sequence[str]) -> Any:
