@@ -133,8 +133,7 @@ def _ess(split: Tensor) -> Tensor:
 
 
 def _variances(split: Tensor) -> tuple[Tensor, Tensor]:
-    """Return W and B/n of each quantity."""
-    # Less its first draw, a chain that never moves has variance zero exactly.
+    # W and B/n of each quantity. Less its first draw, a chain that never moves has variance zero exactly.
     within = (split - split[..., :1]).var(-1).mean(-1)
     shifted = split - split[:, :1, :1]
     return within, shifted.mean(-1).var(-1)

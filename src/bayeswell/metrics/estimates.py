@@ -90,8 +90,6 @@ def as_tensor(name: str, values: Array) -> Tensor:
         if array.dtype.kind not in "biuf":
             raise DataError(f"{name}: dtype {array.dtype}; it must hold real numbers")
         values = torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
-    if values.is_complex():
-        raise DataError(f"{name}: dtype {values.dtype}; it must hold real numbers")
     if values.dim() == 0 or values.numel() == 0:
         raise DataError(f"{name}: shape {tuple(values.shape)} holds no examples; it must be (S, ...)")
     return values.detach().cpu()

@@ -225,18 +225,14 @@ def _target_cells(value: Any) -> Any:
     elif is_series(value):
         cells = _typed(read_cells(value, "targets"), value)
     else:
-        array = np.asarray(value, dtype=object) if _has_texts(value) else as_tensor(value, "targets").numpy()
+        texts = not isinstance(value, np.ma.MaskedArray) and np.asarray(value).dtype.kind in "OUST"
+        array = np.asarray(value, dtype=object) if texts else as_tensor(value, "targets").numpy()
         cells = read_cells(array.reshape(-1), "targets") if array.dtype.kind in "OUST" else array
     missing = [cell is None for cell in cells] if cells.dtype.kind == "O" else []
     missing = np.isnan(cells).reshape(len(cells), -1).any(1).tolist() if cells.dtype.kind == "f" else missing
     if any(missing):
         raise DataError(f"targets: row {missing.index(True)} is missing ({sum(missing)} in all); drop such rows")
     return cells
-
-
-def _has_texts(value: Any) -> bool:
-    kind = np.asarray(value).dtype.kind if not isinstance(value, np.ma.MaskedArray) else "f"
-    return kind in "OUST"
 
 
 def _typed(cells: Any, series: Any) -> Any:
