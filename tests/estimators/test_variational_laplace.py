@@ -154,10 +154,16 @@ def test_every_k_steps_the_penalty_counts_k_times() -> None:
     model, x, y = problem()
     values = []
     for step in range(6):
-        batch = batch_of(x, y, generator=make_generator(1), progress=Progress(step=step))
+        batch = batch_of(x, y, generator=make_generator(1), progress=Progress(step, 6))
         values.append(penalty(model, VariationalLaplace(every=3), batch).item())
     usual = penalty(model, VariationalLaplace(), batch_of(x, y, generator=make_generator(1))).item()
     assert values == pytest.approx([3 * usual, 0, 0, 3 * usual, 0, 0], rel=1e-9, abs=1e-12)
+
+
+def test_every_k_needs_the_step() -> None:
+    model, x, y = problem()
+    with pytest.raises(SettingError, match="total_steps"):
+        penalty(model, VariationalLaplace(every=3), batch_of(x, y, generator=make_generator(1)))
 
 
 def test_values_without_gradient_are_the_same() -> None:

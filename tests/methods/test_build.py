@@ -163,12 +163,13 @@ def test_sampler_temperature_follows():
         ("bbb", {"temperature": 0.3, "prior_weight": 0.2}, 0.3, 0.2),
         ("laplace", {}, 1e-3, 0.1),
         ("mc-dropout", {}, 1e-3, 0.1),
+        ("bbb", {"prior": "scale_mixture", "divergence": "monte_carlo"}, 1e-3, None),
     ],
 )
 def test_first_temperature(name, settings, temperature, prior_weight):
     state = built(name, **settings)
     assert (state.temperature, state.elbo.prior_weight) == (temperature, prior_weight)
-    assert (state.auto_temperature is not None) == (settings == {} and name != "map")
+    assert (state.auto_temperature is not None) == ("temperature" not in settings and name != "map")
 
 
 def test_learning_rates_of_groups():

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from bayeswell.core.errors import BayeswellWarning, CompositionError, DataError, DivergenceError, SettingError
 from bayeswell.core.protocols import BatchContext, Progress, Terms
 from bayeswell.core.random import make_generator
-from bayeswell.estimators import WeightSampling
+from bayeswell.estimators import LocalReparameterization, WeightSampling
 from bayeswell.likelihoods import Gaussian
 from bayeswell.nn import BayesianModule, bayesian
-from bayeswell.objectives import ELBO, Geometric, scaled_prior
+from bayeswell.objectives import ELBO, Geometric, MonteCarlo, scaled_prior
 from bayeswell.priors import Normal, ScaleMixture
 from helpers import LinearRegression, assert_mean_close
 
@@ -224,6 +224,23 @@ def test_prior_of_the_model_never_changes() -> None:
     assert scaled_prior(model.prior, 0.5, None) is model.prior
 
 
+def test_prior_weight_that_cannot_be_used_is_refused() -> None:
+    model, x, y = classification()
+    with pytest.raises(SettingError, match="temperature above 0"):
+        ELBO("categorical", DATA, temperature=0, prior_weight=1.0)(model, x, y)
+    elbo = ELBO("categorical", DATA, temperature=0.1, prior_weight=1.0)
+    terms(elbo, model, x, y)
+    elbo.temperature = 0.0
+    with pytest.raises(SettingError, match="temperature above 0"):
+        terms(elbo, model, x, y)
+    mixture = bayesian(nn.Linear(3, 2).double(), "mean_field", ScaleMixture())
+    elbo = ELBO("categorical", DATA, temperature=0.1, prior_weight=1.0, divergence="monte_carlo")
+    with pytest.raises(CompositionError, match="Gaussian prior"):
+        terms(elbo, mixture, x, y)
+    elbo.prior_weight = None
+    assert elbo.prior_for(mixture) is mixture.prior
+
+
 def test_optimizer_that_handles_the_kl_sees_the_gradient_of_the_nll() -> None:
     model, x, y = classification()
     usual = terms(ELBO("categorical", DATA), model, x, y)
@@ -245,6 +262,18 @@ def test_prior_without_closed_form_takes_monte_carlo_and_warns_once() -> None:
     again = terms(elbo, model, x, y)
     explicit = terms(ELBO("categorical", DATA, divergence="monte_carlo"), model, x, y)
     assert again.total.item() == explicit.total.item()
+
+
+def test_parts_changed_between_steps_are_used_and_checked() -> None:
+    model, x, y = classification()
+    elbo = ELBO("categorical", DATA)
+    terms(elbo, model, x, y)
+    elbo.divergence = MonteCarlo()
+    truth = terms(ELBO("categorical", DATA, divergence="monte_carlo"), model, x, y)
+    assert terms(elbo, model, x, y).total.item() == truth.total.item()
+    elbo.estimator = LocalReparameterization()
+    with pytest.raises(CompositionError, match="drawn"):
+        terms(elbo, model, x, y)
 
 
 @pytest.mark.parametrize(
@@ -334,6 +363,17 @@ def test_divergence_later_in_training_is_named() -> None:
         ELBO("categorical", DATA)(model, x, y, progress=Progress(step=7))
     with pytest.raises(DivergenceError, match="first step"):
         ELBO("categorical", DATA)(model, x, y)
+
+
+def test_later_steps_without_progress_are_not_called_the_first() -> None:
+    model, x, y = classification()
+    elbo = ELBO("categorical", DATA)
+    elbo(model, x, y)
+    set_normal(model, torch.full((26,), 1e200, dtype=torch.float64), torch.ones(26, dtype=torch.float64))
+    with pytest.raises(DivergenceError, match="training has diverged"):
+        elbo(model, x, y)
+    with pytest.raises(DivergenceError, match="first step"):
+        elbo(model, x, y, progress=Progress(total_steps=10))
 
 
 def test_error_of_a_custom_likelihood_passes_through() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bayeswell.core.errors import CompositionError, SettingError
+from bayeswell.core.errors import CompositionError, DataError, SettingError
 from bayeswell.core.protocols import BatchContext, Terms
 from bayeswell.core.random import make_generator
 from bayeswell.nn import BayesianModule, bayesian
@@ -165,6 +165,20 @@ def test_settings_of_the_inner_elbo_stay_live() -> None:
     elbo.temperature = 1.2
     after = step(sharp, model, x, y)[0]
     assert (after.total - before.total).item() == pytest.approx(0.6 * before.kl.item() / 50, rel=1e-9)
+
+
+def test_targets_are_checked_until_a_step_succeeds() -> None:
+    model, x, y = problem()
+    elbo = elbo_of()
+    sharp, calls = Sharpness(0.1).wrap(elbo), []
+    check = elbo.likelihood.check
+    elbo.likelihood.check = lambda *found: (calls.append(1), check(*found))  # type: ignore[method-assign]
+    with pytest.raises(DataError):
+        sharp(model, x, y + 5)
+    sharp(model, x, y)
+    checks = len(calls)
+    sharp(model, x, y)
+    assert len(calls) == checks
 
 
 def test_bad_pairs_and_settings_are_refused() -> None:

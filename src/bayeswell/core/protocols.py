@@ -26,6 +26,8 @@ FACTORIZED = "factorized"
 """Weights are independent Gaussians: mean and std are all of q."""
 WEIGHT_SAMPLE = "weight_sample"
 """A weight vector common to the batch is drawn in each step."""
+INDEPENDENT_DRAWS = "independent_draws"
+"""The draws of a step are independent."""
 LOG_PROB = "log_prob"
 """log q(w) can be evaluated."""
 ENTROPY = "entropy"
@@ -398,7 +400,9 @@ class Divergence(Protocol):
 
     name: ClassVar[str]
     paper: ClassVar[str]
-    needs: ClassVar[frozenset[str]]
+
+    @property
+    def needs(self) -> frozenset[str]: ...
 
     def __call__(self, posterior: Posterior, prior: Prior, noise: Tensor | None) -> tuple[Tensor | None, Tensor]: ...
 

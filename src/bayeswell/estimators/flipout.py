@@ -10,7 +10,15 @@ import torch
 from torch import Tensor
 
 from ..core.errors import check_integer
-from ..core.protocols import FACTORIZED, WEIGHT_SAMPLE, BatchContext, BayesianModel, Estimator, LinearLayer
+from ..core.protocols import (
+    FACTORIZED,
+    INDEPENDENT_DRAWS,
+    WEIGHT_SAMPLE,
+    BatchContext,
+    BayesianModel,
+    Estimator,
+    LinearLayer,
+)
 from ..core.random import random_signs
 from .by_layer import call_with, signs_shape
 from .weight_sampling import average_nll, weight_noise
@@ -31,7 +39,7 @@ class Flipout(Estimator):
     name: ClassVar[str] = "flipout"
     paper: ClassVar[str] = "Wen et al. 2018"
     needs: ClassVar[frozenset[str]] = frozenset({FACTORIZED, WEIGHT_SAMPLE})
-    provides: ClassVar[frozenset[str]] = frozenset({WEIGHT_SAMPLE})
+    provides: ClassVar[frozenset[str]] = frozenset({WEIGHT_SAMPLE, INDEPENDENT_DRAWS})
 
     def __post_init__(self) -> None:
         check_integer("flipout", "draws", self.draws)

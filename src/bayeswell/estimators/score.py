@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..core.errors import SettingError, check_choice, check_integer
-from ..core.protocols import LOG_PROB, WEIGHT_SAMPLE, BatchContext, BayesianModel, Estimator
+from ..core.protocols import INDEPENDENT_DRAWS, LOG_PROB, WEIGHT_SAMPLE, BatchContext, BayesianModel, Estimator
 from .weight_sampling import weight_noise
 
 NONE, LEAVE_ONE_OUT = "none", "leave_one_out"
@@ -56,7 +56,7 @@ class ScoreSampling(Estimator):
     name: ClassVar[str] = "score_function"
     paper: ClassVar[str] = "Williams 1992; Book 2020, eq. (2.2.2); Kool et al. 2019 (leave-one-out)"
     needs: ClassVar[frozenset[str]] = frozenset({WEIGHT_SAMPLE, LOG_PROB})
-    provides: ClassVar[frozenset[str]] = frozenset({WEIGHT_SAMPLE})
+    provides: ClassVar[frozenset[str]] = frozenset({WEIGHT_SAMPLE, INDEPENDENT_DRAWS})
     uses_weight_gradient: ClassVar[bool] = False  # type: ignore[misc]
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from ..core.errors import check_choice, check_integer
+from ..core.errors import SettingError, check_choice, check_integer
 from ..core.protocols import FACTORIZED, BatchContext, BayesianModel, Estimator, LinearLayer
 from ..core.random import random_signs
 from ..nn import convolve, plain_attention, shape_of
@@ -39,8 +39,8 @@ class VariationalLaplace(Estimator):
     - ``hessian``: the paper's first form, sum_l std_l^2 H_l by Hutchinson's estimate. Where H_l < -1/prior variance
       (eq. 24) stds grow without bound.
 
-    ``every = k`` adds the penalty in each k-th step with weight k: more noise, the same expectation. The paper's eq.
-    (30) has a typo: sigma^2 in place of the prior variance.
+    ``every = k`` adds the penalty in each k-th step of ``Progress`` with weight k: more noise, the same expectation.
+    The paper's eq. (30) has a typo: sigma^2 in place of the prior variance.
     """
 
     curvature: str = FISHER_LABELS
@@ -64,6 +64,8 @@ class VariationalLaplace(Estimator):
 
     def nll(self, model: BayesianModel, weights: Tensor, batch: BatchContext) -> tuple[Tensor, Any]:
         """Return NLL at the mean plus the curvature penalty where this step has one, and the outputs."""
+        if self.every > 1 and batch.progress.total_steps is None:
+            raise SettingError(f"{self.name}: `every` = {self.every} needs the step: Progress(step, total_steps)")
         if batch.progress.step % self.every:
             outputs = model.call(model.layout.unflatten(weights), batch.inputs)
             return batch.mean_nll(outputs), outputs

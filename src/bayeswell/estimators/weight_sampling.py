@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..core.errors import SettingError, check_integer
-from ..core.protocols import WEIGHT_SAMPLE, BatchContext, BayesianModel, Estimator
+from ..core.protocols import INDEPENDENT_DRAWS, WEIGHT_SAMPLE, BatchContext, BayesianModel, Estimator
 from ..core.random import standard_normal
 
 
@@ -28,12 +28,15 @@ class WeightSampling(Estimator):
     name: ClassVar[str] = "weight_sampling"
     paper: ClassVar[str] = "Blundell et al. 2015; Kingma & Welling 2014"
     needs: ClassVar[frozenset[str]] = frozenset({WEIGHT_SAMPLE})
-    provides: ClassVar[frozenset[str]] = frozenset({WEIGHT_SAMPLE})
 
     def __post_init__(self) -> None:
         check_integer("weight_sampling", "draws", self.draws)
         if self.antithetic and self.draws % 2:
             raise SettingError(f"weight_sampling: antithetic pairs need an even number of `draws`, got {self.draws}")
+
+    @property
+    def provides(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({WEIGHT_SAMPLE} if self.antithetic else {WEIGHT_SAMPLE, INDEPENDENT_DRAWS})
 
     @property
     def cost(self) -> float:  # type: ignore[override]
@@ -70,14 +73,13 @@ def average_nll(
         weights: (D, P).
         batch: with ``offset`` (D, P) or None.
     """
-    count = len(weights)
+    count, outputs = len(weights), None
     if count == 1:
         # Not weights[0]: its derivative fills a tensor of zeros.
         outputs = forward(weights.squeeze(0), None if batch.offset is None else batch.offset.squeeze(0))
         return batch.mean_nll(outputs), outputs
     offsets = [None] * count if batch.offset is None else batch.offset.unbind(0)
     losses: list[Tensor] = []
-    outputs = None
     for drawn, offset in zip(weights.unbind(0), offsets, strict=True):
         outputs = forward(drawn, offset)
         losses.append(batch.mean_nll(outputs))

@@ -127,13 +127,10 @@ def _continued(method: Method, trained: BayesianModule) -> BayesianModule:
 
 def _elbo(method: Method, model: BayesianModule, likelihood: Likelihood, dataset_size: int) -> ELBO:
     temperature, prior_weight = method.temperature, method.prior_weight
-    if prior_weight is not None and model.prior.gaussian is None:
-        raise CompositionError(
-            f"`prior_weight` = {prior_weight:g} needs a Gaussian prior such as 'normal' or 'kaiming', got "
-            f"{type(model.prior).__name__}"
-        )
     if temperature == AUTO:
-        temperature, prior_weight = (COLD_START, PRIOR_WEIGHT) if _adapts(method) else (PRIOR_WEIGHT, None)
+        # A prior that is not Gaussian cannot be scaled: the temperature then scales the whole KL.
+        scalable = _adapts(method) and model.prior.gaussian is not None
+        temperature, prior_weight = COLD_START if _adapts(method) else PRIOR_WEIGHT, PRIOR_WEIGHT if scalable else None
     elbo = ELBO(
         likelihood,
         dataset_size,

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 from torch.func import functional_call
 
-from ..core.protocols import ENTROPY, LOG_PROB, WEIGHT_SAMPLE, Divergence, Posterior, Prior
+from ..core.protocols import ENTROPY, INDEPENDENT_DRAWS, LOG_PROB, WEIGHT_SAMPLE, Divergence, Posterior, Prior
 from ..core.registry import Registry
 from ..estimators.score import NONE, check_baseline, subtract_baseline
 
@@ -71,10 +71,13 @@ class ScoreFunction:
 
     name: ClassVar[str] = "score_function"
     paper: ClassVar[str] = "Williams 1992; Book 2020, eq. (2.2.2)"
-    needs: ClassVar[frozenset[str]] = frozenset({WEIGHT_SAMPLE, LOG_PROB})
 
     def __post_init__(self) -> None:
         check_baseline("divergence score_function", self.baseline)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({WEIGHT_SAMPLE, LOG_PROB, *([INDEPENDENT_DRAWS] if self.baseline != NONE else [])})
 
     def __call__(self, posterior: Posterior, prior: Prior, noise: Tensor | None) -> tuple[Tensor | None, Tensor]:
         weights = _draw(posterior, noise)
