@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev
 
+from bayeswell.core.errors import NetworkError
 from bayeswell.core.random import make_generator
 from bayeswell.nn import bayesian, drawn_dropout
 from bayeswell.posteriors import scale_std
@@ -223,6 +224,29 @@ def test_networks_without_layer_wise_jacobian_use_forward_mode(net: nn.Module) -
         rows = torch.autograd.functional.jacobian(call, mean)
         exact = center + rows @ (model.layout.flatten(weights) - mean)
         torch.testing.assert_close(own, exact)
+
+
+def test_failures_that_forward_mode_would_repeat_are_raised() -> None:
+    """Missing memory is no property of the network; a network may fail at a later block of examples alone."""
+
+    class Greedy(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + torch.empty(1 << 50)[0]
+
+    class FailsLater(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            calls.append(len(calls))
+            if len(calls) > 2:
+                raise ValueError("third call")
+            return x
+
+    calls: list[int] = []
+    with pytest.raises(RuntimeError, match="can't allocate memory"):
+        Jacobians(bayesian(nn.Sequential(nn.Linear(4, 3), Greedy())), torch.randn(5, 4), 30, None)
+    model = bayesian(nn.Sequential(nn.Linear(4, 3), FailsLater()))
+    calls.clear()
+    with pytest.raises(NetworkError, match="from example 2 on"):
+        list(Jacobians(model, torch.randn(5, 4), 30, 2))
 
 
 def test_root_of_singular_covariances() -> None:

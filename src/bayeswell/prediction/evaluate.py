@@ -111,8 +111,9 @@ def evaluate(
         ood = None if ood is None else preparation.inputs(ood)
     likelihood, inputs = LIKELIHOODS.resolve(likelihood), as_inputs(model, inputs)
     targets = as_targets(targets, num_examples(inputs))
-    source = make_source(model, None, seed, draws, batch_size)
-    predicted, matrix = _predict_and_score(model, inputs, targets, likelihood, source, draws, batch_size, prediction)
+    source, joint = make_source(model, None, seed, draws, batch_size), not likelihood.supports("probabilities")
+    stacks = stacked_outputs(model, inputs, draws, source, batch_size, prediction=prediction, joint=joint)
+    predicted, matrix = _predict_and_score(stacks, targets, likelihood, draws)
     shift = 0.0 if preparation is None else preparation.nll_shift
     arrays = {"losses": mixture_nll(matrix) + shift, "expected_losses": matrix.mean(0) + shift}
     if isinstance(predicted, ClassPrediction):
@@ -138,20 +139,12 @@ def evaluate(
 
 
 def _predict_and_score(
-    model: BayesianModule,
-    inputs: Any,
-    targets: Tensor,
-    likelihood: Likelihood,
-    source: torch.Generator | None,
-    draws: int,
-    batch_size: int | None,
-    prediction: str | None,
+    stacks: Iterator[Tensor], targets: Tensor, likelihood: Likelihood, draws: int
 ) -> tuple[ClassPrediction | RealPrediction | None, Tensor]:
-    joint = not likelihood.supports("probabilities")
-    predicts = not joint or likelihood.supports("mean_and_variance")
+    predicts = likelihood.supports("probabilities") or likelihood.supports("mean_and_variance")
     fold = PredictionFold(likelihood, draws, keep_outputs=True)
     rows: list[Tensor] = []
-    for stack in stacked_outputs(model, inputs, draws, source, batch_size, prediction=prediction, joint=joint):
+    for stack in stacks:
         if not rows:
             likelihood.check(targets.to(stack.device), stack[0])
         means = fold.update(stack) if predicts else None
@@ -204,14 +197,14 @@ def _real_arrays(predicted: RealPrediction, targets: Tensor, seed: int) -> Array
     mixture = predicted.mixture
     if mixture is None:
         return arrays
-    draws_targets = mixture.likelihood.supports("sample")
-    if mixture.likelihood.supports("cdf") or draws_targets:
+    can_sample = mixture.likelihood.supports("sample")
+    if mixture.likelihood.supports("cdf") or can_sample:
         arrays["pit"] = mixture.cdf(targets).cpu().clamp(0, 1)
         if mixture.likelihood.is_discrete:
             arrays["below"] = mixture.cdf_below(targets).cpu().clamp(0, 1)
         arrays["lower_90"], arrays["upper_90"] = (end.cpu() for end in predicted.interval(LEVEL, seed=seed))
     # Without a finite variance, drawn targets have no useful mean of pairwise distances.
-    if draws_targets and bool(predicted.variance.isfinite().all()):
+    if can_sample and bool(predicted.variance.isfinite().all()):
         arrays["crps"] = _crps(mixture, targets, seed)
     return arrays
 

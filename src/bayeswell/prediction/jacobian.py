@@ -22,6 +22,7 @@ from torch.func import jacrev, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils import _pytree
 
+from ..core.errors import NetworkError
 from ..core.layout import Layout, Site
 from ..core.protocols import Covariance, Inputs, LinearLayer
 from ..core.pytree import num_examples, tree_index
@@ -36,7 +37,7 @@ MOST_NUMBERS = 1 << 22
 COLUMNS = 64
 """Columns of a factor that are multiplied at a time."""
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 class Unsuitable(Exception):
@@ -78,22 +79,22 @@ class LayerJacobian:
         """(D, S, K): J dw for D changes (D, ...) of the weights."""
         matrices, x = self.site.to_matrix(changes[self.layer.weight]), self.one_place
         if x is None:
-            found = (self.weight.flatten(2) @ matrices.flatten(1).T).permute(2, 0, 1)
+            output_changes = (self.weight.flatten(2) @ matrices.flatten(1).T).permute(2, 0, 1)
         else:
-            found = torch.einsum("dso,sko->dsk", x @ matrices.mT, self.bias)
+            output_changes = torch.einsum("dso,sko->dsk", x @ matrices.mT, self.bias)
         if self.layer.bias is not None:
-            found = found + (self.bias @ changes[self.layer.bias].T).permute(2, 0, 1)
-        return found
+            output_changes = output_changes + (self.bias @ changes[self.layer.bias].T).permute(2, 0, 1)
+        return output_changes
 
     def covariance(self, variances: Mapping[str, Tensor], known: Covariance) -> Tensor:
         """(S, K, K): the part of J Cov[w] J' from diagonal and Kronecker terms."""
         if self.layer.weight in known.matrices:
-            found = self._of_kronecker(*known.matrices[self.layer.weight])
+            covariance = self._of_kronecker(*known.matrices[self.layer.weight])
         else:
-            found = self._of_diagonal(self.site.to_matrix(variances[self.layer.weight]))
+            covariance = self._of_diagonal(self.site.to_matrix(variances[self.layer.weight]))
         if self.layer.bias is not None:
-            found = found + torch.bmm(self.bias * variances[self.layer.bias], self.bias.mT)
-        return found
+            covariance = covariance + torch.bmm(self.bias * variances[self.layer.bias], self.bias.mT)
+        return covariance
 
     def _of_diagonal(self, variances: Tensor) -> Tensor:
         x = self.one_place
@@ -105,10 +106,10 @@ class LayerJacobian:
     def _of_kronecker(self, rows: Tensor, columns: Tensor) -> Tensor:
         x = self.one_place
         if x is None:
-            turned = (rows.T @ (self.weight @ columns)).flatten(2)
-            return torch.bmm(turned, turned.mT)
-        turned = self.bias @ rows
-        return torch.bmm(turned, turned.mT) * (x @ columns).square().sum(1)[:, None, None]
+            scaled = (rows.T @ (self.weight @ columns)).flatten(2)
+            return torch.bmm(scaled, scaled.mT)
+        scaled = self.bias @ rows
+        return torch.bmm(scaled, scaled.mT) * (x @ columns).square().sum(1)[:, None, None]
 
 
 @dataclass(frozen=True)
@@ -129,8 +130,8 @@ class Jacobian:
         total = torch.stack([layer.covariance(variances, known) for layer in self.layers]).sum(0)
         if known.factor is not None:
             for columns in known.factor.split(COLUMNS, dim=1):
-                found = self.times(self.layout.unflatten(columns.T.contiguous())).permute(1, 2, 0)
-                total = total + torch.bmm(found, found.mT)
+                output_columns = self.times(self.layout.unflatten(columns.T.contiguous())).permute(1, 2, 0)
+                total = total + torch.bmm(output_columns, output_columns.mT)
         return total
 
 
@@ -147,8 +148,8 @@ class Jacobians:
         self.shape, self.called = first.shape[1:], [layer for layer, _, _ in calls]
         self.unit_shapes = [y.shape for _, _, y in calls]
         size = first.numel() * sum(shape.numel() for shape in self.unit_shapes)
-        widest = max(first.numel() * self.sites[layer.weight].size for layer in self.called)
-        if first.numel() > min(MOST_OUTPUTS, count) or widest > MOST_NUMBERS:
+        max_layer_size = max(first.numel() * self.sites[layer.weight].size for layer in self.called)
+        if first.numel() > min(MOST_OUTPUTS, count) or max_layer_size > MOST_NUMBERS:
             raise Unsuitable
         self.block = max(1, min(batch_size or MOST_NUMBERS, MOST_NUMBERS // (2 * size)))
         self.first = self._jacobian(self._examples(slice(self.block)))
@@ -156,14 +157,20 @@ class Jacobians:
     def __iter__(self) -> Iterator[Jacobian]:
         yield self.first
         for start in range(self.block, num_examples(self.inputs), self.block):
-            yield self._jacobian(self._examples(slice(start, start + self.block)))
+            try:
+                jacobian = self._jacobian(self._examples(slice(start, start + self.block)))
+            except Unsuitable as error:
+                message = f"linearized: the network has no layer-wise Jacobian from example {start} on, but before it"
+                raise NetworkError(f"{message}; use prediction='sampled'") from error
+            yield jacobian
 
     def _jacobian(self, inputs: Inputs) -> Jacobian:
         tensors, structure = _pytree.tree_flatten(inputs)
 
         def single(offsets: list[Tensor], *example: Tensor) -> tuple[Tensor, Any]:
-            found, calls = self._run(_pytree.tree_unflatten([part[None] for part in example], structure), offsets)
-            flat = found[0].reshape(-1)
+            batch = _pytree.tree_unflatten([tensor[None] for tensor in example], structure)
+            outputs, calls = self._run(batch, offsets)
+            flat = outputs[0].reshape(-1)
             return flat, (flat, [patches for _, patches, _ in calls])
 
         like = self.center[self.layers[0].weight]
@@ -174,17 +181,17 @@ class Jacobians:
         layers = []
         for layer in self.layers:
             # Several calls of a layer are more places.
-            own = [call for call, called in enumerate(self.called) if called is layer]
-            if own:
-                units = torch.cat([_by_place(layer, gradients[call].squeeze(2)) for call in own], dim=2)
-                seen = torch.cat([patches[call] for call in own], dim=1)
-                layers.append(LayerJacobian(layer, self.sites[layer.weight], units, seen))
+            calls = [call for call, called in enumerate(self.called) if called is layer]
+            if calls:
+                unit_gradients = torch.cat([_by_place(layer, gradients[call].squeeze(2)) for call in calls], dim=2)
+                layer_patches = torch.cat([patches[call] for call in calls], dim=1)
+                layers.append(LayerJacobian(layer, self.sites[layer.weight], unit_gradients, layer_patches))
         return Jacobian(outputs, self.model.layout, layers)
 
     def _run(
         self, inputs: Inputs, offsets: Sequence[Tensor] | None
     ) -> tuple[Tensor, list[tuple[LinearLayer, Tensor, Tensor]]]:
-        """Run the network with its Bayesian parameters in the layers alone, whose outputs are moved by the offsets.
+        """Run the network with its Bayesian parameters in the layers alone, with the offsets added to their outputs.
 
         Return its outputs, and for each call the layer, its patches and its output.
         """
@@ -211,21 +218,23 @@ class Jacobians:
 def layers_of_all_weights(model: BayesianModule) -> list[LinearLayer]:
     """Return the linear layers if they hold all that is drawn; else raise ``Unsuitable``."""
     layers = list(model.linear_layers.values())
-    known = {name for layer in layers for name in (layer.weight, layer.bias) if name is not None}
-    needed = {name for site in model.layout.sites for name in site.names}
+    of_layers = {name for layer in layers for name in (layer.weight, layer.bias) if name is not None}
+    drawn = {name for site in model.layout.sites for name in site.names}
     mixes = any(isinstance(module, _BatchNorm) and module.running_mean is None for module in model.net.modules())
     extra = has_masks(model.net) or bool(model.posterior.extra_names)
-    exact = model.posterior.mean.dtype in (torch.float32, torch.float64)
+    is_precise = model.posterior.mean.dtype in (torch.float32, torch.float64)
     grouped = any(getattr(layer.module, "groups", 1) > 1 for layer in layers)
-    if known != needed or mixes or extra or grouped or not exact or torch.is_autocast_enabled("cpu"):
+    if of_layers != drawn or mixes or extra or grouped or not is_precise or torch.is_autocast_enabled("cpu"):
         raise Unsuitable
     return layers
 
 
-def _or_unsuitable(function: Callable[[], Found]) -> Found:
+def _or_unsuitable(function: Callable[[], Result]) -> Result:
     try:
         return function()
     except (RuntimeError, TypeError, AttributeError, ValueError, KeyError, IndexError) as error:
+        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+            raise
         raise Unsuitable from error  # If the network cannot run at all, forward mode raises its error.
 
 

@@ -44,7 +44,10 @@ def linearized_stacks(
     batch_size: int | None,
     joint: bool,
 ) -> Iterator[Tensor]:
-    """Yield stacks of f(m) + J (w - m) of drawn networks; arguments as in ``outputs``."""
+    """Yield stacks of f(m) + J (w - m) of drawn networks; arguments as in ``outputs``.
+
+    In memory at once are the outputs of a group of draws for all examples, or the covariance roots of all examples.
+    """
     try:
         jacobians = Jacobians(model, inputs, count, batch_size)
     except Unsuitable:
@@ -64,42 +67,41 @@ def _of_networks(
 ) -> Iterator[Tensor]:
     networks = draws(model, count, generator)
     group = max(1, MOST_DRAWN // model.layout.size)
-    while some := list(islice(networks, group)):
-        changes = {name: torch.stack([own[name] for own in some]) - mean for name, mean in jacobians.center.items()}
-        found = torch.cat([one.outputs + one.times(changes) for one in jacobians], dim=1)
-        yield found.reshape(len(some), -1, *jacobians.shape)
+    while drawn := list(islice(networks, group)):
+        changes = {name: torch.stack([net[name] for net in drawn]) - mean for name, mean in jacobians.center.items()}
+        stack = torch.cat([jacobian.outputs + jacobian.times(changes) for jacobian in jacobians], dim=1)
+        yield stack.reshape(len(drawn), -1, *jacobians.shape)
 
 
 def _of_each_example(
     jacobians: Jacobians, covariance: Covariance, count: int, generator: torch.Generator | None
 ) -> Iterator[Tensor]:
     # All examples share K numbers of noise, so a prediction does not depend on its place.
-    found = [(one.outputs, root(one.covariance(covariance))) for one in jacobians]
-    mean, roots = (torch.cat(parts) for parts in zip(*found, strict=True))
+    gaussians = [(jacobian.outputs, root(jacobian.covariance(covariance))) for jacobian in jacobians]
+    mean, roots = (torch.cat(tensors) for tensors in zip(*gaussians, strict=True))
     noise = standard_normal((count, mean.shape[1]), like=mean, generator=generator)
     for numbers in noise.split(max(1, GROUP // mean.numel())):
-        moved = torch.stack([mean + roots @ own for own in numbers])
-        yield moved.view(len(numbers), -1, *jacobians.shape)
+        stack = torch.stack([mean + roots @ vector for vector in numbers])
+        yield stack.view(len(numbers), -1, *jacobians.shape)
 
 
 def root(covariance: Tensor) -> Tensor:
-    """(S, K, K): R with R R' = covariance.
+    """(S, K, K): R with R R' = covariance: Cholesky's factor, or the symmetric root of a nearly singular matrix.
 
-    Cholesky's factor, or the symmetric root of a nearly singular matrix: rounding changes neither, as it would change
-    eigenvectors.
+    Both are continuous in the covariance, which V sqrt(D) of its eigenvectors V is not where eigenvalues are equal.
     """
     exact = covariance.double()
-    found, fault = torch.linalg.cholesky_ex(exact)
-    pivots = found.diagonal(dim1=-2, dim2=-1).square().amin(-1)
+    factor, fault = torch.linalg.cholesky_ex(exact)
+    pivots = factor.diagonal(dim1=-2, dim2=-1).square().amin(-1)
     least = 100 * torch.finfo(covariance.dtype).eps * exact.diagonal(dim1=-2, dim2=-1).amax(-1)
     good = (fault == 0) & (pivots > least)
     if not bool(good.all()):
         finite = exact.isfinite().flatten(1).all(1)
         values, vectors = torch.linalg.eigh(torch.where((finite & ~good)[:, None, None], exact, 0.0))
         symmetric = (vectors * values.clamp_min(0).sqrt()[:, None]) @ vectors.mT
-        found = torch.where(good[:, None, None], found, symmetric)
-        found = torch.where(finite[:, None, None], found, torch.nan)
-    result: Tensor = found.to(covariance.dtype)
+        factor = torch.where(good[:, None, None], factor, symmetric)
+        factor = torch.where(finite[:, None, None], factor, torch.nan)
+    result: Tensor = factor.to(covariance.dtype)
     return result
 
 
@@ -109,17 +111,17 @@ def _by_forward_mode(
     center = model.layout.unflatten(model.posterior.mean.detach())
     batches = list(batches_of(inputs, batch_size))
     for weights in draws(model, count, generator):
-        yield torch.cat([_moved_outputs(model, center, weights, batch) for batch in batches])[None]
+        yield torch.cat([_linearized_outputs(model, center, weights, batch) for batch in batches])[None]
 
 
-def _moved_outputs(model: BayesianModule, center: Network, weights: Network, inputs: Inputs) -> Tensor:
+def _linearized_outputs(model: BayesianModule, center: Network, weights: Network, inputs: Inputs) -> Tensor:
     # f(m) + J (w - m) by one pass in forward mode; dropout masks are used as they are.
     others = {name: tensor for name, tensor in weights.items() if name not in center}
     change = {name: weights[name] - mean for name, mean in center.items()}
     with _forward_mode, evaluation_mode(model), plain_attention(), _plain_recurrence(model.net):
-        moved = jvp(lambda bayesian: model.call({**others, **bayesian}, inputs), (dict(center),), (change,))
-    found: Tensor = moved[0] + moved[1]
-    return found
+        terms = jvp(lambda bayesian: model.call({**others, **bayesian}, inputs), (dict(center),), (change,))
+    outputs: Tensor = terms[0] + terms[1]
+    return outputs
 
 
 @contextmanager
