@@ -115,6 +115,27 @@ def test_groups_without_noise_take_plain_steps() -> None:
     assert sampler.drawn() == [weights]
 
 
+def test_a_parameter_whose_gradient_appears_later_adapts_on_its_own() -> None:
+    late, early = (nn.Parameter(torch.zeros(2, dtype=torch.float64)) for _ in range(2))
+    part = PSGLD(lr=0.1, decay=0.8, damping=0.1, adapt_steps=1)
+    sampler = part.build([{"params": [early, late]}], OptimizerContext(10, 5, 1, make_generator(1), temperature=0.0))
+    early.grad = torch.full_like(early, 3.0)
+    sampler.step()
+    late.grad = torch.full_like(late, 2.0)
+    sampler.step()
+    np.testing.assert_allclose(late.detach().numpy(), -0.1 * 2 / (0.1 + 2), rtol=1e-12)
+    np.testing.assert_allclose(early.detach().numpy(), -2 * 0.1 * 3 / (0.1 + 3), rtol=1e-12)
+
+
+def test_sghmc_moves_groups_without_noise_alone() -> None:
+    weights = nn.Parameter(torch.zeros(2))
+    sampler = SGHMC(lr=0.1).build([{"params": [weights], "noise": False}], OptimizerContext(10, 5, 1))
+    for _ in range(2):
+        weights.grad = torch.ones_like(weights)
+        sampler.step()
+    np.testing.assert_allclose(weights.detach().numpy(), -0.1 * (0.95 + 0.95 * 1.9), rtol=1e-6)
+
+
 def test_decaying_rate_is_a_schedule() -> None:
     """Welling & Teh's a (b + t)^-gamma; the noise falls with it."""
     schedule, weights = Power(0.6, 1.0, 3), nn.Parameter(torch.zeros(4, dtype=torch.float64))

@@ -21,7 +21,7 @@ DESCEND, LOOK, DRAW = "descend", "look", "draw"
 LONG_ENOUGH = 1500
 """Steps in which a descent can be expected to end near an optimum."""
 MOST_HEAT = 0.5
-"""Minibatch noise may add so much to the temperature: at temperature 1, stds are at most 1.22 times too wide."""
+"""Minibatch noise may add so much, times T, to the temperature T: stds are at most 1.22 times too wide."""
 NOISE_GROUP_FASTER = 10.0
 """Learned noise has a longer way to go than weights (its log std to -3), in as many steps."""
 _DAMPING = 0.03
@@ -64,6 +64,11 @@ class Plan:
         start, end = self.first_draw(step), self.first_kept(step)
         later = {start + (end - start) * quarter // 4 for quarter in (1, 2, 3)} | {max(start, end - 1)}
         return step == start or (self.cycles == 1 and step in later)
+
+    def burned_in(self, step: int) -> float:
+        """Return the part of the burn-in that is over, 1 at its last step; always 1 with several cycles."""
+        start, last = self.first_draw(step), self.first_kept(step) - 1
+        return 1.0 if self.cycles > 1 or last <= start else min(1.0, (step - start) / (last - start))
 
     def lr_factor(self, step: int) -> float:
         if self.cycles > 1:
@@ -108,8 +113,9 @@ class AutoTunedSampler(Sampler):
     - stands still for some batches and estimates the variance of their gradients;
     - takes a preconditioner G from the descent (scale-adapted SGHMC, Springenberg et al. 2016), and lr = reach /
       (largest eigenvalue of G^1/2 H G^1/2) from power iteration on the curvature H, in burn-in at several places;
-    - lowers lr if minibatch noise heats the chain by more than ``MOST_HEAT``: by the variance at first, then by the
-      kinetic temperature measured in burn-in;
+    - lowers lr until minibatch noise adds at most ``MOST_HEAT`` T to the temperature T: by the variance at first, then
+      by the temperature measured in burn-in. The limit falls from T = 1 to T along the burn-in. Small T needs small
+      steps and a long run; at T = 0 the chain stands still after the burn-in;
     - draws by BAOAB, as ``sghmc``, with lr G in place of lr; momentum 0 is the Langevin step of Leimkuhler & Matthews.
 
     From the first draw that may be kept on, all of it is fixed. A step in burn-in after which the loss is far above
@@ -156,7 +162,7 @@ class AutoTunedSampler(Sampler):
         if stage == DESCEND and step and plan.stage(step - 1) == DRAW:
             self.state[self.weights] = {}
         if stage == LOOK:
-            self._look(loss, first=step == 0 or plan.stage(step - 1) == DESCEND)
+            self._look(loss, first=step == 0 or plan.stage(step - 1) != LOOK)
         if stage != DRAW:
             return True
         if plan.measures(step):
@@ -175,7 +181,7 @@ class AutoTunedSampler(Sampler):
     def rollback(self) -> bool:
         """Return to the end of the descent and halve the rate; False if draws are being kept already."""
         tuner, burning_in = self.tuner, self.adds_noise() and self.steps < self.plan.first_kept(self.steps)
-        if not burning_in or not tuner.lr or tuner.rollbacks >= _MOST_ROLLBACKS:
+        if not burning_in or "home" not in self.state[self.weights] or tuner.rollbacks >= _MOST_ROLLBACKS:
             return False
         tuner.rollbacks += 1
         self._set_lr()
@@ -193,7 +199,7 @@ class AutoTunedSampler(Sampler):
         elif stage == DESCEND:
             self._adam(params, plan.lr_factor(self.steps) * descent_lr)
         elif stage == DRAW:
-            if not self.tuner.lr:
+            if "home" not in self.state[self.weights]:
                 raise SettingError("sampler: lr = None is fitted by the training loop; give `lr` a number")
             self._chain_step(group, lr * self._present_lr(), noise)
 
@@ -274,22 +280,25 @@ class AutoTunedSampler(Sampler):
         tuner, state = self.tuner, self.state[self.weights]
         found = largest_curvature(self.weights, state["scale"], gradient, self.generator)
         tuner.curvature = max(tuner.curvature, found)
-        excess = self.estimate.value - self._group()["temperature"]
-        if self.estimate.count >= 5 and excess > MOST_HEAT and bool(state["spread"].any()):
-            tuner.max_lr = tuner.lr * MOST_HEAT / excess
+        excess, allowed = self.estimate.value - self._group()["temperature"], self._allowed_excess()
+        if self.estimate.count >= 5 and excess > allowed and bool(state["spread"].any()):
+            tuner.max_lr = tuner.lr * allowed / excess
             self.estimate = TemperatureEstimate()
         self._set_lr()
+
+    def _allowed_excess(self) -> float:
+        return MOST_HEAT * self._group()["temperature"] ** self.plan.burned_in(self.steps)
 
     def _set_lr(self) -> None:
         """Set lr by the curvature, and lower where minibatch noise would heat the chain.
 
         Noise of variance c^2 in a gradient adds lr N c^2 (1 + beta) / (4 (1 - beta)) to the temperature.
         """
-        tuner, state, beta = self.tuner, self.state[self.weights], self.momentum
+        tuner, state, group, beta = self.tuner, self.state[self.weights], self._group(), self.momentum
         lr = self.reach / max(tuner.curvature, 1e-30) * 0.5**tuner.rollbacks
-        heat = lr * self._group()["dataset_size"] * (1 + beta) / (4 * (1 - beta))
+        heat = lr * group["dataset_size"] * (1 + beta) / (4 * (1 - beta))
         heat *= float((state["spread"] * state["scale"]).mean()) * self.plan.lr_factor(self.plan.first_kept(self.steps))
-        tuner.lr = min(lr * min(1.0, MOST_HEAT / heat) if heat > 0 else lr, tuner.max_lr)
+        tuner.lr = min(lr * min(1.0, self._allowed_excess() / heat) if heat > 0 else lr, tuner.max_lr)
 
 
 def largest_curvature(

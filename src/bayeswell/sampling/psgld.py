@@ -16,18 +16,17 @@ from .sampler import Sampler, SamplerPart, gradients, langevin_std
 
 
 class PSGLDSampler(Sampler):
-    """State of a parameter: ``square`` (V) and ``count``, the gradients that it averages."""
+    """State of a parameter: ``square`` (V) and ``count``, the gradients in this average."""
 
     def update(self, group: dict[str, Any], params: list[Tensor], lr: float, noise: list[Tensor] | None) -> None:
-        states, grads, decay = [self.state[p] for p in params], gradients(params), group["decay"]
-        squares = [state.setdefault("square", torch.zeros_like(p)) for state, p in zip(states, params, strict=True)]
-        adapts = group["adapt_steps"] is None or self.steps < group["adapt_steps"]
-        for state in states:
-            state["count"] = state.get("count", 0) + adapts
-        if adapts:
-            torch._foreach_mul_(squares, decay)
-            torch._foreach_addcmul_(squares, grads, grads, value=1 - decay)
-        scale = list(torch._foreach_div(squares, [1 - decay ** state["count"] for state in states]))
+        states, grads = [self.state[p] for p in params], gradients(params)
+        decay, adapt_steps = group["decay"], group["adapt_steps"]
+        for state, grad in zip(states, grads, strict=True):
+            count, square = state.get("count", 0), state.setdefault("square", torch.zeros_like(grad))
+            if adapt_steps is None or count < adapt_steps:
+                state["count"] = count + 1
+                square.mul_(decay).addcmul_(grad, grad, value=1 - decay)
+        scale = [state["square"] / (1 - decay ** state["count"]) for state in states]
         torch._foreach_sqrt_(scale)
         torch._foreach_add_(scale, group["damping"])
         torch._foreach_reciprocal_(scale)

@@ -42,8 +42,8 @@ class SGHMCSampler(Sampler):
         N lr c^2 (1 + beta) / (4 (1 - beta)) to the temperature of the weights. For ``euler`` N E[v^2] (1 + beta) /
         (2 lr) has the temperature of the weights to first order in lr.
         """
-        group = next(group for group in self.param_groups if group["noise"])
         states = [self.state[p] for p in self.drawn() if "velocity" in self.state.get(p, {})]
+        group = next((group for group in self.param_groups if group["noise"]), self.param_groups[0])
         lr, beta, asked = group["lr"] * self.lr_factor(), group["momentum"], group["temperature"]
         if not states or lr == 0:
             return
