@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bayeswell.core.errors import SettingError
+import bayeswell as bw
+from bayeswell.core.errors import BayeswellWarning, SettingError
 from bayeswell.core.protocols import BatchContext, Progress
 from bayeswell.core.random import make_generator
 from bayeswell.estimators import VariationalLaplace, variational_laplace
@@ -180,6 +181,15 @@ def test_piecewise_linear_layers_and_hessians_are_warned_of() -> None:
     assert len(notes) == 2
     assert "'1' (ReLU)" in notes[0]
     assert VariationalLaplace().warnings_for(nn.Sequential(nn.Linear(2, 2), nn.Softplus())) == []
+
+
+def test_fit_warns_of_piecewise_linear_layers_once() -> None:
+    _, x, y = problem()
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 3)).double()
+    settings = {"epochs": 1, "members": 2, "prediction": "sampled"}
+    with pytest.warns(BayeswellWarning, match="twice differentiable") as found:
+        bw.fit(net, (x, y), "vl", likelihood="categorical", **settings)
+    assert sum("twice differentiable" in str(one.message) for one in found) == 1
 
 
 def test_impossible_settings_are_refused() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
-from ..core.errors import CompositionError, SettingError
+from ..core.errors import BayeswellWarning, CompositionError, SettingError
 from ..core.protocols import (
     EMPIRICAL,
     FACTORIZED,
@@ -65,6 +66,8 @@ def build(
     model = _model(method, net, member, output, generator)
     likelihood.to(model.posterior.mean.device)
     elbo = _elbo(method, model, likelihood, dataset_size)
+    for message in method.estimator.warnings_for(model.net) if member == 0 else ():
+        warnings.warn(message, BayeswellWarning, stacklevel=2)
     total_steps = max(1, epochs * batches)
     part = _planned(method, method.optimizer, total_steps)
     std_part = None if method.std_optimizer is None else _planned(method, method.std_optimizer, total_steps)
