@@ -6,6 +6,11 @@
 
 Four predictors: a network from ordinary training (Adam and a loss), the same network after ``bw.laplace``, the default
 of ``bw.fit``, and a deep ensemble. Losses are shown as well as gains.
+
+The methods have their defaults. The length of training matters to Laplace, and that of the digits (15 epochs) was
+chosen after looking at test results: after 10, 15, 20 and 40 epochs Laplace leaves 2, 3, 12 and 51 % confident answers
+to noise (means of three seeds; ordinary training has 42 to 51 %). A network that fits its data without error does not
+determine the prior precision: Laplace warns, and the spread is close to zero. The demo therefore also trains longer.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ import argparse
 import html
 import os
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +41,7 @@ FOLDER = Path(__file__).parents[1] / "build" / "demo"
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 METHODS = ("ordinary training", "Laplace on it", "fit, the default", "ensemble of five")
 SMOKE = os.environ.get("BAYESWELL_SMOKE") == "1"  # only that it runs
-CURVE_EPOCHS, DIGIT_EPOCHS = (2, 2) if SMOKE else (400, 15)
+CURVE_EPOCHS, DIGIT_EPOCHS, LONG_EPOCHS = (2, 2, 2) if SMOKE else (400, 15, 40)
 BATCH, DRAWS = 50, 200
 SURE = 0.9
 COLORS = {
@@ -118,7 +124,21 @@ def digits(seed: int) -> list[Digits]:
     torch.manual_seed(seed)
     data = load_data("digits", ood="noise")
     predictors = train_all(network(64, 10, 100), data.train, "categorical", DIGIT_EPOCHS, seed)
-    return [_scored(predictor, data) for predictor in predictors.values()]
+    found = [_scored(predictor, data) for predictor in predictors.values()]
+    for one, predictor in zip(found, train_long(data, seed), strict=False):
+        one.scores["long_noise"] = _scored(predictor, data).scores["noise"]
+    return found
+
+
+def train_long(data: DataSet, seed: int) -> tuple[bw.Predictor, bw.Predictor]:
+    """Return ordinary training and Laplace on it after a length of training at which Laplace fails."""
+    torch.manual_seed(seed)
+    net = network(64, 10, 100)
+    torch.manual_seed(seed)
+    trained = train_ordinary(net, data.train, nn.functional.cross_entropy, LONG_EPOCHS)
+    with warnings.catch_warnings():  # the demo prints the failure itself
+        warnings.simplefilter("ignore", bw.BayeswellWarning)
+        return bw.fit(trained, data.train, "map", epochs=0, progress=False), bw.laplace(trained, data.train)
 
 
 def _scored(predictor: bw.Predictor, data: DataSet) -> Digits:
@@ -148,7 +168,10 @@ def mean_scores(runs: Sequence[Sequence[Curve | Digits]]) -> list[Scores]:
 def report(curves: Sequence[Scores], images: Sequence[Scores], seeds: int, seconds: float) -> list[str]:
     """Return the lines that are printed."""
     head = f"{'':29}" + "".join(f"{name:>19}" for name in METHODS)
-    lines = [f"bayeswell demo: {seeds} seed{'s' if seeds > 1 else ''}, tanh networks, no setting tuned", head]
+    lines = [
+        f"bayeswell demo: {seeds} seed{'s' if seeds > 1 else ''}, tanh networks, methods with their defaults",
+        head,
+    ]
 
     def row(label: str, values: Sequence[Scores], key: str, form: str, unit: str = "") -> None:
         lines.append(f"{label:29}" + "".join(f"{format(one[key], form) + unit:>19}" for one in values))
@@ -179,6 +202,8 @@ def _summary(curves: Sequence[Scores], images: Sequence[Scores]) -> list[str]:
         line("coverage of 90 % intervals in the gap", curves, "coverage", ".0f", 1) + " %",
         line("digits answered with confidence", images, "answered", ".0f", 1) + " %",
         line("NLL on digits", images, "nll", ".3f", -1),
+        f"Limit: after {LONG_EPOCHS} instead of {DIGIT_EPOCHS} epochs Laplace does not help on digits: noise from "
+        f"{images[0]['long_noise']:.0f} to {images[1]['long_noise']:.0f} %",
         f"Best NLL: {METHODS[best_gap]} in the gap, {METHODS[best]} on digits",
     ]
 
