@@ -56,9 +56,18 @@ def test_stds_are_set_where_there_is_one_for_each_weight(choice: dict[str, Any])
             set_std(q, stds)
 
 
-def test_points_and_networks_have_no_spread_to_scale() -> None:
+@pytest.mark.parametrize("parameter", ["log_std", "rho"])
+def test_stds_of_zero_stay_finite(parameter: str) -> None:
+    q = start({"name": "mean_field", "parameter": parameter}, dtype=torch.float32)
+    set_std(q, torch.zeros(P))
+    assert all(bool(values.isfinite().all()) for values in q.parameters())
+    assert 0 < float(q.std().detach().max()) < 1e-30
+    assert bool(q.entropy().isfinite())
+
+
+def test_points_and_networks_have_no_stds_to_scale() -> None:
     for q in (start("delta"), Empirical(LAYOUT, normal(2, P, seed=1))):
-        with pytest.raises(Unsupported, match="spread"):
+        with pytest.raises(Unsupported, match="no stds"):
             scale_std(q, 2.0)
 
 
@@ -113,6 +122,12 @@ def test_gaussian_posterior_of_zero_variances_is_finite() -> None:
 def test_number_of_variational_parameters(choice: dict[str, Any], count: int) -> None:
     q = start(choice)
     assert num_variational_params(q) == count
+
+
+def test_scalar_parameters_are_counted() -> None:
+    q = start("mean_field")
+    q.register_parameter("log_scale", torch.nn.Parameter(torch.zeros(())))
+    assert num_variational_params(q) == 2 * P + 1
 
 
 def test_number_of_parameters_of_sets_of_networks() -> None:

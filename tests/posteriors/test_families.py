@@ -321,7 +321,7 @@ def test_starts_are_those_of_their_generator() -> None:
         ({"name": "mean_field", "initial_std": 0.0}, "initial_std"),
         ({"name": "mean_field", "parameter": "sigma"}, "parameter"),
         ({"name": "k_tied", "rank": 0}, "rank"),
-        ({"name": "k_tied", "spread": -0.1}, "spread"),
+        ({"name": "k_tied", "init_noise": -0.1}, "init_noise"),
         ({"name": "low_rank", "rank": 1.5}, "rank"),
         ({"name": "shared_std", "by": "row"}, "by"),
         ({"name": "mean_fild"}, "mean_field"),

@@ -120,6 +120,20 @@ def test_mixture_draws_from_each_component_with_its_extra_tensors() -> None:
         assert min(distances) < math.sqrt(P)
 
 
+def test_components_may_differ_in_their_noise() -> None:
+    """Members that stopped at different epochs have factors of different ranks; 20,000 draws, rate 1e-6."""
+    q = Mixture([generic({"name": "low_rank", "rank": 3}), generic({"name": "mean_field"})])
+    means = torch.stack([component.mean for component in q.each()])
+    draws = q.rsample(normal(20_000, q.noise_size, seed=6)).detach()
+    assert_mean_close(draws, means.mean(0))
+    assert_mean_close((draws - means.mean(0)).square(), q.std().square())
+
+
+def test_mixture_needs_its_components() -> None:
+    with pytest.raises(SettingError, match="components"):
+        POSTERIORS.resolve("mixture")
+
+
 def test_mixture_of_points_is_refused() -> None:
     with pytest.raises(SettingError, match="mean_field"):
         Mixture([start("delta")])

@@ -5,14 +5,7 @@ from __future__ import annotations
 from ..core.protocols import PosteriorPart
 from ..core.registry import Registry
 from .delta import Delta, DeltaPosterior
-from .editing import (
-    can_set_std,
-    num_columns,
-    num_variational_params,
-    scale_std,
-    set_covariance,
-    set_std,
-)
+from .editing import can_set_std, num_columns, num_variational_params, scale_std, set_covariance, set_std
 from .empirical import Empirical, EmpiricalPart, WithExtras
 from .factorized import FactorizedPosterior
 from .full import Full, FullPosterior, cholesky_params

@@ -22,20 +22,20 @@ from .shared_std import SharedStdPosterior
 
 @singledispatch
 def set_std(posterior: Posterior, std: Tensor) -> None:
-    """Give each weight this standard deviation (P,)."""
+    """Give each weight this standard deviation (P,); 0 becomes the smallest number of its dtype."""
     raise Unsupported(f"posterior '{posterior.part.name}' has no std for each weight; use mean_field")
 
 
 @set_std.register
 @torch.no_grad()
 def _(posterior: MeanFieldPosterior, std: Tensor) -> None:
-    posterior.log_std.copy_(std.log())
+    posterior.log_std.copy_(std.clamp_min(torch.finfo(posterior.log_std.dtype).tiny).log())
 
 
 @set_std.register
 @torch.no_grad()
 def _(posterior: SoftplusPosterior, std: Tensor) -> None:
-    posterior.rho.copy_(softplus_inverse(std))
+    posterior.rho.copy_(softplus_inverse(std.to(posterior.rho)))
 
 
 def can_set_std(posterior: Posterior) -> bool:
@@ -58,7 +58,7 @@ def num_columns(posterior: Posterior) -> int:
 @singledispatch
 def scale_std(posterior: Posterior, factor: float) -> None:
     """Multiply every deviation from the mean by a factor above 0."""
-    raise Unsupported(f"posterior '{posterior.part.name}' has no spread that could be scaled")
+    raise Unsupported(f"posterior '{posterior.part.name}' has no stds that could be scaled")
 
 
 Scalable = (
@@ -91,8 +91,8 @@ def num_variational_params(posterior: Posterior) -> int:
     """Return how many free numbers q has, means among them; a triangular matrix counts its triangle."""
     if isinstance(posterior, Empirical):
         return posterior.weights.numel()
-    total = 0
+    total = sum(parameter.numel() for parameter in posterior.parameters())
     for name, parameter in posterior.named_parameters():
-        size = len(parameter)
-        total += size * (size - 1) // 2 if name.endswith("lower") else parameter.numel()
+        if name.endswith("lower"):
+            total -= len(parameter) * (len(parameter) + 1) // 2
     return total

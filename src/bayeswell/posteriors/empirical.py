@@ -76,7 +76,7 @@ class Empirical(WithExtras):
         return len(self.weights)
 
     def std(self) -> Tensor:
-        """(P,): spread of each weight over the networks (dividing by M)."""
+        """(P,): std of each weight over the networks (dividing by M)."""
         return self.weights.std(0, correction=0)
 
     def network(self, index: int) -> dict[str, Tensor]:
@@ -99,7 +99,7 @@ def random_rounds(count: int, size: int, generator: torch.Generator | None) -> I
 
 @dataclass(frozen=True)
 class EmpiricalPart:
-    """A set of networks with equal weight, the end of a sampler or an ensemble; built with equal networks to be loaded.
+    """A set of networks with equal weight, the end of a sampler or an ensemble; ``build`` repeats the mean network.
 
     Args:
         count: number of networks.

@@ -31,25 +31,25 @@ def initial_stds(initial_std: float | None, prior: Prior) -> Tensor:
 
 
 class FactorizedPosterior(Posterior):
-    """q(w) = prod_i N(w_i; mean_i, std_i^2). A family defines ``spread``: the stds, or their logs."""
+    """q(w) = prod_i N(w_i; mean_i, std_i^2). A family defines ``std_or_log_std``."""
 
-    spread_is_log: ClassVar[bool] = True
+    has_log_std: ClassVar[bool] = True
 
     def __init__(self, part: PosteriorPart, layout: Layout, mean: Tensor) -> None:
         super().__init__()
         self.part, self.layout, self.noise_size = part, layout, layout.size
         self.mean = nn.Parameter(mean.detach().clone())
 
-    def spread(self) -> Tensor:
-        """(P,): log stds if ``spread_is_log``, else stds."""
+    def std_or_log_std(self) -> Tensor:
+        """(P,): log stds if ``has_log_std``, else stds."""
         raise NotImplementedError
 
     def std(self) -> Tensor:
-        return self.spread().exp() if self.spread_is_log else self.spread()
+        return self.std_or_log_std().exp() if self.has_log_std else self.std_or_log_std()
 
     def _log_std(self) -> Tensor:
-        spread = self.spread()
-        return spread if self.spread_is_log else spread.clamp_min(torch.finfo(spread.dtype).tiny).log()
+        values = self.std_or_log_std()
+        return values if self.has_log_std else values.clamp_min(torch.finfo(values.dtype).tiny).log()
 
     def rsample(self, noise: Tensor) -> Tensor:
         """w = mean + std * noise."""
@@ -71,7 +71,7 @@ class FactorizedPosterior(Posterior):
         if terms is None:
             return super().rsample_and_kl(noise, prior)
         ends = self.layout.ends
-        return draw_and_kl(self.mean, self.spread(), noise, terms, log_std=self.spread_is_log, ends=ends)
+        return draw_and_kl(self.mean, self.std_or_log_std(), noise, terms, log_std=self.has_log_std, ends=ends)
 
     def covariance(self) -> Covariance:
         return Covariance(self.std().square())

@@ -23,7 +23,7 @@ class KTiedPosterior(FactorizedPosterior):
     ``log_factors`` holds a (rows, rank), then b (rank, columns) of each tied matrix, all flat.
     """
 
-    spread_is_log = False
+    has_log_std = False
     log_std: nn.Parameter | None
 
     def __init__(
@@ -37,10 +37,10 @@ class KTiedPosterior(FactorizedPosterior):
         factors, free = [], []
         for site, stds in zip(layout.sites, std.split(layout.sizes), strict=True):
             if site.name in self.tied:
-                center = 0.5 * (math.log(float(stds.mean()) / part.rank) - part.spread**2)
+                center = 0.5 * (math.log(float(stds.mean()) / part.rank) - part.init_noise**2)
                 size = sum(site.matrix_shape or ()) * part.rank
                 noise = torch.randn(size, dtype=std.dtype, device=std.device, generator=generator)
-                factors.append(center + part.spread * noise)
+                factors.append(center + part.init_noise * noise)
             else:
                 free.append(stds.log())
         self.log_factors = nn.Parameter(torch.cat(factors))
@@ -52,7 +52,7 @@ class KTiedPosterior(FactorizedPosterior):
         pairs = zip(self._sites, pieces[::2], pieces[1::2], strict=True)
         return [(site, u.view(-1, self.rank), v.view(self.rank, -1)) for site, u, v in pairs]
 
-    def spread(self) -> Tensor:
+    def std_or_log_std(self) -> Tensor:
         """std_ij = sum_k u_ik v_kj with u = exp(a), v = exp(b) for tied sites, exp(log_std) for the others."""
         stds = {site.name: site.from_matrix(u @ v).reshape(-1) for site, u, v in self.factors()}
         free = [site for site in self.layout.sites if site.name not in self.tied]
@@ -67,8 +67,8 @@ class KTied:
     """Stds of each weight matrix as a rank-k product of positive factors: about half the parameters of mean-field.
 
     std_ij = sum_k u_ik v_kj with u = exp(a), v = exp(b), optimized in log form; weights are independent. A matrix of
-    m x n has k (m + n) std parameters instead of m n. Factors start as a, b ~ N((log(s/k) - spread^2) / 2, spread^2),
-    so E[std] = s, the mean std that mean-field starts from. spread > 0 breaks the symmetry between the components.
+    m x n has k (m + n) std parameters instead of m n. Factors start as a, b ~ N((log(s/k) - t^2) / 2, t^2), so
+    E[std] = s, the mean std that mean-field starts from. t > 0 breaks the symmetry between the components.
 
     The paper ties dense and recurrent matrices only; a convolution kernel is tied as the matrix (output channels) x
     (input channels x kernel area). Vectors, and matrices with a side below the rank, stay mean-field.
@@ -77,13 +77,13 @@ class KTied:
         rank: k.
         tie: name patterns of the tied parameters.
         initial_std: s; None means as in ``MeanField``.
-        spread: std of the initial log factors.
+        init_noise: t, std of the initial log factors.
     """
 
     rank: int = 2
     tie: str | tuple[str, ...] = "*"
     initial_std: float | None = None
-    spread: float = 0.1
+    init_noise: float = 0.1
 
     name: ClassVar[str] = "k_tied"
     paper: ClassVar[str] = "Swiatkowski et al. 2020"
@@ -91,7 +91,7 @@ class KTied:
 
     def __post_init__(self) -> None:
         check_integer(self.name, "rank", self.rank)
-        check_number(self.name, "spread", self.spread, 0, above=True)
+        check_number(self.name, "init_noise", self.init_noise, 0, above=True)
         check_initial_std(self.name, self.initial_std)
         object.__setattr__(self, "tie", self.tie if isinstance(self.tie, str) else tuple(self.tie))
 

@@ -22,26 +22,27 @@ class MeanFieldPosterior(FactorizedPosterior):
         super().__init__(part, layout, mean)
         self.log_std = nn.Parameter(std.log())
 
-    def spread(self) -> Tensor:
+    def std_or_log_std(self) -> Tensor:
         return self.log_std
 
 
 class SoftplusPosterior(FactorizedPosterior):
     """Trainable state: ``mean`` and ``rho``."""
 
-    spread_is_log = False
+    has_log_std = False
 
     def __init__(self, part: PosteriorPart, layout: Layout, mean: Tensor, std: Tensor) -> None:
         super().__init__(part, layout, mean)
         self.rho = nn.Parameter(softplus_inverse(std))
 
-    def spread(self) -> Tensor:
+    def std_or_log_std(self) -> Tensor:
         """std = softplus(rho) = log(1 + exp(rho))."""
         return F.softplus(self.rho)
 
 
 def softplus_inverse(std: Tensor) -> Tensor:
     """Return rho with softplus(rho) = std; stable for tiny and for large stds."""
+    std = std.clamp_min(torch.finfo(std.dtype).tiny)
     return std + torch.log(-torch.expm1(-std))
 
 

@@ -21,7 +21,7 @@ class Mixture(WithExtras):
     """q(w) = 1/M sum_c q_c(w).
 
     Args:
-        components: posteriors with a density, of one ``noise_size``.
+        components: posteriors with a density.
         extras: other parameters and buffers of each component, stacked along the first axis.
     """
 
@@ -29,7 +29,8 @@ class Mixture(WithExtras):
         super().__init__()
         if not components or any(LOG_PROB not in component.provides for component in components):
             raise SettingError("mixture: components must be distributions such as mean_field")
-        self.layout, self.noise_size = components[0].layout, components[0].noise_size + 1
+        self.layout = components[0].layout
+        self.noise_size = 1 + max(component.noise_size for component in components)
         self.components = nn.ModuleList(components)
         self.set_extras(extras or {})
 
@@ -59,7 +60,7 @@ class Mixture(WithExtras):
         """Draw from all components; the last column of the noise chooses one, by the normal distribution function."""
         each = self.each()
         chosen = (torch.special.ndtr(noise[:, -1]) * len(each)).long().clamp(max=len(each) - 1)
-        drawn = torch.stack([component.rsample(noise[:, :-1]) for component in each])
+        drawn = torch.stack([component.rsample(noise[:, : component.noise_size]) for component in each])
         return drawn[chosen, torch.arange(len(noise), device=noise.device)]
 
     def log_prob(self, weights: Tensor) -> Tensor:
@@ -83,7 +84,7 @@ class MixturePart:
         extras: names of further tensors of each component.
     """
 
-    components: tuple[Mapping[str, Any], ...] = ()
+    components: tuple[Mapping[str, Any], ...]
     extras: tuple[str, ...] = ()
 
     name: ClassVar[str] = "mixture"

@@ -29,7 +29,7 @@ class SharedStdPosterior(FactorizedPosterior):
         ]
         self.shared_log_std = nn.Parameter(torch.stack([logs.mean() for logs in by_owner]))
 
-    def spread(self) -> Tensor:
+    def std_or_log_std(self) -> Tensor:
         """The log std of each weight's owner."""
         return self.layout.repeat_by_site(self.shared_log_std[self._indices])
 
@@ -38,7 +38,7 @@ class SharedStdPosterior(FactorizedPosterior):
 class SharedStd:
     """Gaussian weights with one mean each, and one std for all weights of a layer: N(mean_l, std_l^2 I).
 
-    HWA's section 3.2 writes its candidates so. The stds start at the geometric mean of those of ``mean_field``.
+    The candidate posteriors of HWA's section 3.2. Each std starts at the geometric mean of those of ``mean_field``.
 
     Args:
         by: "layer" (weight and bias of a module), "tensor" (each parameter) or "all" (the network).
