@@ -30,7 +30,6 @@ def replaced_forwards(model: BayesianModel, layers: Iterable[LinearLayer], forwa
 
 
 def _call(forward: LayerForward, layer: LinearLayer, input: Any, *args: Any, **kwargs: Any) -> Any:
-    """``input`` may also be passed by this name, which is torch's."""
     return forward(layer, input, *args, **kwargs)
 
 

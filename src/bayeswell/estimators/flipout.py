@@ -60,7 +60,6 @@ class Flipout(Estimator):
 
 
 def _flipout_pass(model: BayesianModel, drawn: Tensor, offset: Tensor | None, batch: BatchContext) -> Tensor:
-    """Return the outputs of one pass with fresh signs around one weight draw."""
     mean = model.posterior.mean if offset is None else model.posterior.mean + offset
     means, deviations = model.layout.unflatten(mean), model.layout.unflatten(drawn - mean)
     signs: dict[tuple[str, int, int], Tensor] = {}

@@ -79,7 +79,6 @@ class VariationalLaplace(Estimator):
         return (penalized, outputs) if wanted else (penalized.detach(), outputs.detach())
 
     def _penalty(self, model: BayesianModel, mean: Tensor, nll: Tensor, outputs: Tensor, batch: BatchContext) -> Tensor:
-        """1/2 sum_l std_l^2 F_l."""
         std = model.posterior.std()
         if self.curvature == HESSIAN:
             direction = std * random_signs(std.shape, like=std, generator=batch.generator)
@@ -121,7 +120,6 @@ class VariationalLaplace(Estimator):
 
 
 def _twice_differentiable_call(model: BayesianModel, mean: Tensor, batch: BatchContext) -> Tensor:
-    """Return the outputs at the mean; convolutions and attention have second derivatives."""
     found = {name: shape_of(layer.module) for name, layer in model.linear_layers.items() if layer.spatial_dims}
     shapes = {name: shape for name, shape in found.items() if shape is not None}
     convolutions = [model.linear_layers[name] for name in shapes]
