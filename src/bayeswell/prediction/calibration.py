@@ -4,10 +4,10 @@
 
 minimize the NLL of the averaged prediction, -log 1/D sum_d p(y | x, w_d), summed over the held-out examples, plus the
 weak prior (s - 1)^2 / (2 0.5^2) + (log t)^2 / (2 0.5^2): a dozen examples without a mistake would make t zero. The
-search is a grid that is refined around the best point, with the same noise for all points. A number leaves 1 only if
-the NLL falls by more than the standard error of its fall over the examples: first s or t alone, then both. Sets of
-networks and point estimates have t alone. Guo et al. 2017 scale logits; Wenzel et al. 2020 show that stds trained by
-the ELBO need not predict best.
+search is a grid that is refined around the best point, with the same noise for all points. The better of the best s
+alone and the best t alone is taken, then the best pair in its place; each only if the NLL falls by more than the
+standard error of its fall over the examples. Sets of networks and point estimates have t alone. Guo et al. 2017 scale
+logits; Wenzel et al. 2020 show that stds trained by the ELBO need not predict best.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Calibration:
         temperature: divides logits, or multiplies the noise std.
         nll_after: slightly optimistic, as the numbers were chosen on these examples.
         gain_se: of nll_before - nll_after; the examples are the same.
-        folds: above 1: the examples are those of so many cross-fitted models.
+        folds: number of models, each with held-out examples of its own; above 1 for cross-fitting.
     """
 
     std_scale: float
@@ -198,8 +198,8 @@ class _Losses:
     def _mean(self, values: Tensor) -> tuple[float, float]:
         total = self.weights.sum()
         mean = (self.weights * values).sum() / total
-        spread = (self.weights * (values - mean)).square().sum().sqrt() / total
-        return float(mean), float(spread) * math.sqrt(self.examples / (self.examples - 1))
+        se = (self.weights * (values - mean)).square().sum().sqrt() / total
+        return float(mean), float(se) * math.sqrt(self.examples / (self.examples - 1))
 
 
 def _choose(losses: _Losses, scales: Sequence[float], temperatures: Sequence[float]) -> Point:

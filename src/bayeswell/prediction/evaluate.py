@@ -23,7 +23,7 @@ from .predict import PredictionFold, make_source, mixture_nll, nll_by_draw, pred
 from .predictions import ClassPrediction, RealPrediction
 
 CRPS_SAMPLES = 1000
-"""Targets drawn for the CRPS: their noise is a twentieth of the standard error over examples."""
+"""Targets drawn for the CRPS; their noise adds little to the standard error over examples."""
 AT_ONCE = 1 << 21
 LEVEL = 0.9
 
@@ -36,10 +36,6 @@ class Evaluation(Mapping[str, Estimate]):
 
     Args:
         scores: in the order of ``metrics.SCORES``; real targets in the user's units.
-        examples: number of examples.
-        draws: number of networks.
-        prediction: "sampled", "linearized" or "mean".
-        likelihood: its name.
         predicted: None for a likelihood that cannot predict.
         per_example: by key, the numbers whose mean is a score; for paired comparisons of models.
     """
@@ -159,8 +155,8 @@ def _label_nll(samples: Tensor, likelihood: Likelihood, targets: Tensor) -> Tens
     # (D, ...): without class weights and ignored labels, as the "nll" of the averaged probabilities.
     labels, valid = _valid_labels(likelihood, targets, samples.shape[1:-1])
     indices = labels.to(samples.device).expand(samples.shape[:-1])[..., None]
-    found = samples.gather(-1, indices).squeeze(-1).clamp_min(torch.finfo(samples.dtype).tiny)
-    return -found.log().cpu()[:, valid]
+    probabilities = samples.gather(-1, indices).squeeze(-1).clamp_min(torch.finfo(samples.dtype).tiny)
+    return -probabilities.log().cpu()[:, valid]
 
 
 def _valid_labels(likelihood: Likelihood, targets: Tensor, shape: torch.Size) -> tuple[Tensor, Any]:

@@ -42,7 +42,7 @@ class PredictiveMixture:
     @torch.no_grad()
     def cdf(self, values: Tensor) -> Tensor:
         """P(y <= values), with the shape of the targets (S, ...)."""
-        return torch.cat([part._cdf((own - self.shift) / self.scale) for part, own in self._pieces(values)])
+        return torch.cat([piece._cdf((y - self.shift) / self.scale) for piece, y in self._pieces(values)])
 
     def cdf_below(self, values: Tensor) -> Tensor:
         """P(y < values), which differs from the cdf for counts only."""
@@ -55,15 +55,15 @@ class PredictiveMixture:
         By bisection of the mixture's cdf; without ``likelihood.cdf`` from ``SAMPLES`` drawn targets.
         """
         check_number("quantile", "q", level, 1e-12, 1 - 1e-12)
-        exact = self.likelihood.supports("cdf")
-        parts = [part for part, _ in self._pieces(None)]
-        found = [part._bisected(level) if exact else part._drawn_quantile(level, seed) for part in parts]
-        return torch.cat(found) * self.scale + self.shift
+        has_cdf = self.likelihood.supports("cdf")
+        pieces = [piece for piece, _ in self._pieces(None)]
+        quantiles = [piece._bisected(level) if has_cdf else piece._drawn_quantile(level, seed) for piece in pieces]
+        return torch.cat(quantiles) * self.scale + self.shift
 
     @torch.no_grad()
     def sample(self, count: int, seed: int = 0) -> Tensor:
         """(count, S, ...): each row has targets of all examples from one draw; all draws are used equally often."""
-        check_integer("sample_targets", "n", count)
+        check_integer("sample", "count", count)
         generator = make_generator(seed, self.outputs.device)
         rounds = -(-count // len(self.outputs))
         order = torch.cat([torch.randperm(len(self.outputs), generator=generator, device=generator.device)] * rounds)

@@ -42,7 +42,7 @@ def outputs(
             each example's outputs, which costs less.
     """
     stacks = stacked_outputs(model, inputs, count, generator, batch_size, prediction=prediction, joint=joint)
-    return (one for stack in stacks for one in stack)
+    return (output for stack in stacks for output in stack)
 
 
 def stacked_outputs(
@@ -69,22 +69,22 @@ def _stacks_of(
     model: BayesianModule, networks: Iterator[Network], inputs: Inputs, batch_size: int | None
 ) -> Iterator[Tensor]:
     batches, size = list(batches_of(inputs, batch_size)), num_examples(inputs)
-    while found := _next_outputs(model, networks, batches):
-        shape = tuple(found[0].shape)
+    while outputs_of_draws := _next_outputs(model, networks, batches):
+        shape = tuple(outputs_of_draws[0].shape)
         if not shape or shape[0] != size:
             raise NetworkError(
                 f"the network returned shape {shape} for {size} examples; the first axis must count them"
             )
-        yield torch.stack(found)
+        yield torch.stack(outputs_of_draws)
 
 
 @torch.no_grad()
 def _next_outputs(model: BayesianModule, networks: Iterator[Network], batches: list[Inputs]) -> list[Tensor]:
-    found: list[Tensor] = []
+    by_draw: list[Tensor] = []
     with evaluation_mode(model):
         for weights in networks:
-            parts = [model.call(weights, batch) for batch in batches]
-            found.append(parts[0] if len(parts) == 1 else torch.cat(parts))
-            if (len(found) + 1) * found[0].numel() > GROUP:
+            by_batch = [model.call(weights, batch) for batch in batches]
+            by_draw.append(by_batch[0] if len(by_batch) == 1 else torch.cat(by_batch))
+            if (len(by_draw) + 1) * by_draw[0].numel() > GROUP:
                 break
-    return found
+    return by_draw

@@ -133,11 +133,7 @@ def make_source(
 class PredictionFold:
     """Running means in float64: of probabilities and entropies, or of means and variances.
 
-    Args:
-        likelihood: with ``probabilities`` or ``mean_and_variance``.
-        draws: how many will come.
-        keep_samples: keep what each draw predicts, and its outputs.
-        keep_outputs: keep the outputs for a ``PredictiveMixture``, however many; else up to ``MOST_KEPT`` numbers.
+    ``keep_outputs`` keeps more than ``MOST_KEPT`` outputs too, for a ``PredictiveMixture``.
     """
 
     def __init__(

@@ -71,17 +71,14 @@ class ClassPrediction:
 
     @property
     def confidence(self) -> Tensor:
-        """The probability of the most probable class."""
         return self.probabilities.amax(-1)
 
     @property
     def aleatoric(self) -> Tensor:
-        """The expected entropy: what the data leave open."""
         return self.expected_entropy
 
     @property
     def epistemic(self) -> Tensor:
-        """The mutual information of target and weights."""
         return self.mutual_information
 
     def frame(self) -> Any:
@@ -151,12 +148,10 @@ class RealPrediction:
 
     @property
     def epistemic(self) -> Tensor:
-        """The epistemic variance."""
         return self.epistemic_variance
 
     @property
     def aleatoric(self) -> Tensor:
-        """The aleatoric variance."""
         return self.aleatoric_variance
 
     def quantile(self, q: float | Sequence[float], *, seed: int = 0) -> Tensor:
