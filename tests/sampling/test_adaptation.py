@@ -20,7 +20,15 @@ from bayeswell.core.errors import SettingError
 from bayeswell.core.protocols import OptimizerContext, Progress
 from bayeswell.core.random import make_generator
 from bayeswell.sampling import PSGLD, SGHMC, SGLD, AutoTunedSampler, CyclicalSGLD
-from bayeswell.sampling.adaptation import DESCEND, DRAW, LOOK, Plan, largest_curvature, one_chain, row_sizes
+from bayeswell.sampling.adaptation import (
+    DRAW,
+    ESTIMATE,
+    OPTIMIZE,
+    Plan,
+    hessian_row_norms_squared,
+    largest_curvature,
+    one_chain,
+)
 
 NOISE, FULL = 0.3, 400
 PARTS: dict[str, Any] = {
@@ -163,7 +171,7 @@ def test_at_temperature_zero_minibatch_noise_stops_the_chain() -> None:
 def test_cycles_of_draws_alone() -> None:
     part = CyclicalSGLD(lr=None, cycles=2, exploration=0.0, collection=0.0)
     chain = Chain(part, Linear.make(1.0), FULL, 600).run()
-    assert len(chain.draws) == 600 - 2 * chain.sampler.plan.looks
+    assert len(chain.draws) == 600 - 2 * chain.sampler.plan.num_estimation_batches
     assert bool(torch.stack(chain.draws).isfinite().all())
 
 
@@ -181,7 +189,7 @@ def test_nothing_changes_once_draws_are_kept(name: str) -> None:
 
 
 CUTS = [30, 170, 210, 250]
-"""In the descent, in the look, in burn-in and among the draws."""
+"""In the descent, in the estimation, in burn-in and among the draws."""
 
 
 def chain_to_cut(name: str) -> Chain:
@@ -215,9 +223,9 @@ def test_a_chain_that_diverges_in_burn_in_goes_back_at_half_the_rate() -> None:
     chain = Chain(SGHMC(lr=None), Linear.make(30.0), FULL, 400)
     at = chain.sampler.plan.first_draw(0) + 5
     chain.run(at)
-    home, lr = chain.sampler.state[chain.weights]["home"].clone(), chain.sampler.tuner.lr
+    end, lr = chain.sampler.state[chain.weights]["descent_end"].clone(), chain.sampler.tuner.lr
     chain.run(1, disturb=lambda step: math.inf)
-    assert torch.equal(chain.weights.detach(), home)
+    assert torch.equal(chain.weights.detach(), end)
     assert chain.sampler.tuner.lr == pytest.approx(lr / 2)
     assert chain.sampler.steps == at + 1
     chain.run()
@@ -238,7 +246,7 @@ def test_curvature_of_a_quadratic() -> None:
     found = largest_curvature(weights, scale, gradient, make_generator(1), count=200)
     scaled = scale.sqrt()[:, None] * matrix * scale.sqrt()
     assert found == pytest.approx(float(torch.linalg.eigvalsh(scaled).max()), rel=1e-5)
-    rows = row_sizes(weights, gradient, make_generator(2), count=4000)
+    rows = hessian_row_norms_squared(weights, gradient, make_generator(2), count=4000)
     assert rows.tolist() == pytest.approx(matrix.square().sum(1).tolist(), rel=0.15)  # std 2 percent
     assert torch.equal(weights.detach(), before)
 
@@ -259,7 +267,7 @@ def test_probes_leave_the_gradients_of_the_batch() -> None:
 def test_every_plan_has_draws(steps: int) -> None:
     plan = one_chain(steps)
     stages = [plan.stage(step) for step in range(steps)]
-    order = [DESCEND, LOOK, DRAW]
+    order = [OPTIMIZE, ESTIMATE, DRAW]
     assert [order.index(stage) for stage in stages] == sorted(order.index(stage) for stage in stages)
     assert any(step >= plan.first_kept(step) and plan.stage(step) == DRAW for step in range(steps))
     assert any(plan.measures(step) for step in range(steps))

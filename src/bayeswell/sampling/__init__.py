@@ -12,6 +12,5 @@ from .sghmc import SGHMC
 from .sgld import SGLD
 
 SAMPLERS: Registry[OptimizerPart] = Registry("sampler", SGLD, SGHMC, PSGLD, CyclicalSGLD, requires=("lr", "build"))
-"""Samplers by name."""
 
 __all__ = ["PSGLD", "SAMPLERS", "SGHMC", "SGLD", "AutoTunedSampler", "CyclicalSGLD", "Sampler"]

@@ -1,4 +1,4 @@
-"""Samplers that find their own step size: a descent, a look at the gradients there, and a chain."""
+"""Samplers that find their own step size: a descent, an estimate of the gradient noise there, and a chain."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .sampler import Sampler, TemperatureEstimate, gradients
 
 Gradient = Callable[[], Any]
 """Puts the gradient at the present weights into ``grad``."""
-DESCEND, LOOK, DRAW = "descend", "look", "draw"
-LONG_ENOUGH = 1500
-"""Steps in which a descent can be expected to end near an optimum."""
-MOST_HEAT = 0.5
+OPTIMIZE, ESTIMATE, DRAW = "optimize", "estimate", "draw"
+MIN_DESCENT_STEPS = 1500
+"""Steps that a descent needs to end near an optimum."""
+MAX_EXCESS_TEMPERATURE = 0.5
 """Minibatch noise may add so much, times T, to the temperature T: stds are at most 1.22 times too wide."""
-NOISE_GROUP_FASTER = 10.0
-"""Learned noise has a longer way to go than weights (its log std to -3), in as many steps."""
+NOISE_LR_MULTIPLIER = 10.0
+"""Learned noise moves further than weights (its log std to -3), in as many steps."""
 _DAMPING = 0.03
 _BETAS = (0.9, 0.999)
 _MOST_ROLLBACKS = 20
@@ -32,9 +32,9 @@ _PRODUCTS = 12
 
 @dataclass(frozen=True)
 class Plan:
-    """A descent without noise, a look at one place, then a chain; in each of ``cycles`` cycles of equal length.
+    """A descent without noise, gradients at one point, then a chain; in each of ``cycles`` cycles of equal length.
 
-    ``descent`` is the share of a cycle before the look, ``collection`` the place from which draws may be kept; between
+    The descent ends at the fraction ``descent`` of a cycle; draws may be kept from the fraction ``collection``. Between
     them the chain burns in and its rate is fitted. With several cycles the rate falls like a cosine along each.
     """
 
@@ -44,20 +44,20 @@ class Plan:
     collection: float
 
     @property
-    def looks(self) -> int:
+    def num_estimation_batches(self) -> int:
         """Batches at which the chain stands still; none in a run of a few steps."""
         steps = self.length / self.cycles
         return 0 if steps < 20 else max(4, min(40, round(0.025 * steps)))
 
     def first_draw(self, step: int) -> int:
-        return self._step_at(step, self.descent) + self.looks
+        return self._step_at(step, self.descent) + self.num_estimation_batches
 
     def first_kept(self, step: int) -> int:
         return max(self._step_at(step, self.collection), self.first_draw(step))
 
     def stage(self, step: int) -> str:
         start = self.first_draw(step)
-        return DRAW if step >= start else LOOK if step >= start - self.looks else DESCEND
+        return DRAW if step >= start else ESTIMATE if step >= start - self.num_estimation_batches else OPTIMIZE
 
     def measures(self, step: int) -> bool:
         """Return whether curvature and temperature are measured before this step: at the start and in burn-in."""
@@ -73,37 +73,35 @@ class Plan:
     def lr_factor(self, step: int) -> float:
         if self.cycles > 1:
             return 0.5 * (math.cos(math.pi * (step * self.cycles % self.length) / self.length) + 1.0)
-        if self.stage(step) != DESCEND:
+        if self.stage(step) != OPTIMIZE:
             return 1.0
         done = step / self._step_at(step, self.descent)
         return min(1.0, 0.1 + 10 * done) * (0.55 + 0.45 * math.cos(math.pi * done))
 
-    def _step_at(self, step: int, place: float) -> int:
+    def _step_at(self, step: int, fraction: float) -> int:
         if self.cycles == 1:
-            return math.floor(place * self.length)
-        return math.ceil((step * self.cycles // self.length + place) * self.length / self.cycles)
+            return math.floor(fraction * self.length)
+        return math.ceil((step * self.cycles // self.length + fraction) * self.length / self.cycles)
 
 
 def one_chain(total_steps: int) -> Plan:
     """Return the plan of one chain: 75 percent descent of up to 1500 steps, 40 of 5300 or more; then 10 of burn-in."""
     if total_steps < 60:
         return Plan(total_steps, 1, 0.25, 0.5)
-    descent = max(0.4, min(0.75, 0.75 * math.sqrt(LONG_ENOUGH / total_steps)))
+    descent = max(0.4, min(0.75, 0.75 * math.sqrt(MIN_DESCENT_STEPS / total_steps)))
     return Plan(total_steps, 1, descent, descent + 0.1)
 
 
 @dataclass
 class TunerState:
-    """The fitted rate, the rate that minibatch noise allows, the largest curvature measured and the largest loss of
-    the look; at the loss ``limit`` the chain goes back.
-    """
+    """``max_lr`` is what minibatch noise allows. ``max_loss`` and ``rollback_loss`` are those of the ESTIMATE stage."""
 
     lr: float = 0.0
     max_lr: float = math.inf
     curvature: float = 0.0
     rollbacks: int = 0
-    worst_loss: float = -math.inf
-    limit: float = math.inf
+    max_loss: float = -math.inf
+    rollback_loss: float = math.inf
 
 
 class AutoTunedSampler(Sampler):
@@ -111,22 +109,22 @@ class AutoTunedSampler(Sampler):
 
     - descends without noise, by Adam, to where the posterior is;
     - stands still for some batches and estimates the variance of their gradients;
-    - takes a preconditioner G from the descent (scale-adapted SGHMC, Springenberg et al. 2016), and lr = reach /
-      (largest eigenvalue of G^1/2 H G^1/2) from power iteration on the curvature H, in burn-in at several places;
-    - lowers lr until minibatch noise adds at most ``MOST_HEAT`` T to the temperature T: by the variance at first, then
-      by the temperature measured in burn-in. The limit falls from T = 1 to T along the burn-in. Small T needs small
-      steps and a long run; at T = 0 the chain stands still after the burn-in;
+    - takes a preconditioner G from the descent (scale-adapted SGHMC, Springenberg et al. 2016), and lr =
+      stability_factor / (largest eigenvalue of G^1/2 H G^1/2) by power iteration on the curvature H;
+    - lowers lr until minibatch noise adds at most ``MAX_EXCESS_TEMPERATURE`` T to the temperature T: by the variance
+      at first, then by the temperature measured in burn-in. Along the burn-in the limit falls from that for T = 1.
+      Small T needs small steps and a long run; at T = 0 the chain stands still after the burn-in;
     - draws by BAOAB, as ``sghmc``, with lr G in place of lr; momentum 0 is the Langevin step of Leimkuhler & Matthews.
 
     From the first draw that may be kept on, all of it is fixed. A step in burn-in after which the loss is far above
     that of the descent, or not finite, is undone: the chain goes back to the end of the descent, at half the rate.
     Parameters without noise are moved by Adam throughout. ``lr`` of a group is a factor on the fitted rate.
 
-    State of the weights: ``average`` and ``square`` (Adam), then ``velocity``, ``scale`` (G), ``spread`` (the variance
-    of the gradient over batches) and ``home``, where the descent ended.
+    State of the weights: ``average`` and ``square`` (Adam), then ``velocity``, ``scale`` (G), ``grad_variance`` (over
+    batches) and ``descent_end``, where the descent ended.
 
     Args:
-        reach: lr times the largest curvature (a quadratic is stable below 4).
+        stability_factor: lr times the largest curvature (a quadratic is stable below 4).
         preconditioned: False: G = 1.
         momentum: fit a momentum to the length of the run; False: 0.
     """
@@ -136,7 +134,7 @@ class AutoTunedSampler(Sampler):
         groups: Sequence[dict[str, Any]],
         context: OptimizerContext,
         plan: Plan,
-        reach: float,
+        stability_factor: float,
         *,
         preconditioned: bool = True,
         momentum: bool = False,
@@ -145,7 +143,8 @@ class AutoTunedSampler(Sampler):
         if len(self.drawn()) != 1:
             raise SettingError(f"sampler: lr = None needs one flat vector of weights, got {len(self.drawn())} tensors")
         self.weights = self.drawn()[0]
-        self.plan, self.reach, self.preconditioned, self.tuner = plan, reach, preconditioned, TunerState()
+        self.plan, self.tuner = plan, TunerState()
+        self.stability_factor, self.preconditioned = stability_factor, preconditioned
         draws = plan.length / plan.cycles * (1 - plan.collection)
         # Small friction for slow directions, but 60 memories 1 / (1 - momentum) in the draws kept.
         self.momentum = 1 - min(0.2, max(0.03, 60 / max(1.0, draws))) if momentum else 0.0
@@ -157,12 +156,12 @@ class AutoTunedSampler(Sampler):
         return self.plan.stage(self.steps) == DRAW
 
     def before_step(self, loss: float, gradient: Gradient) -> bool:
-        """Look at the loss and the gradients before a step; False if the step is not to be taken."""
+        """Check the loss and the gradients before a step; False if the step is not to be taken."""
         step, plan, stage = self.steps, self.plan, self.plan.stage(self.steps)
-        if stage == DESCEND and step and plan.stage(step - 1) == DRAW:
+        if stage == OPTIMIZE and step and plan.stage(step - 1) == DRAW:
             self.state[self.weights] = {}
-        if stage == LOOK:
-            self._look(loss, first=step == 0 or plan.stage(step - 1) != LOOK)
+        if stage == ESTIMATE:
+            self._add_gradient(loss, first=step == 0 or plan.stage(step - 1) != ESTIMATE)
         if stage != DRAW:
             return True
         if plan.measures(step):
@@ -175,17 +174,17 @@ class AutoTunedSampler(Sampler):
             for parameter, grad in zip(every, kept, strict=True):
                 parameter.grad = grad
         finite = self.weights.grad is None or bool(self.weights.grad.isfinite().all())
-        return (loss <= self.tuner.limit and finite) or not self.rollback()
+        return (loss <= self.tuner.rollback_loss and finite) or not self.rollback()
 
     @torch.no_grad()
     def rollback(self) -> bool:
         """Return to the end of the descent and halve the rate; False if draws are being kept already."""
         tuner, burning_in = self.tuner, self.adds_noise() and self.steps < self.plan.first_kept(self.steps)
-        if not burning_in or "home" not in self.state[self.weights] or tuner.rollbacks >= _MOST_ROLLBACKS:
+        if not burning_in or "descent_end" not in self.state[self.weights] or tuner.rollbacks >= _MOST_ROLLBACKS:
             return False
         tuner.rollbacks += 1
         self._set_lr()
-        self.weights.copy_(self.state[self.weights]["home"])
+        self.weights.copy_(self.state[self.weights]["descent_end"])
         self.state[self.weights]["velocity"].zero_()
         self.steps += 1
         return True
@@ -193,13 +192,13 @@ class AutoTunedSampler(Sampler):
     def update(self, group: dict[str, Any], params: list[Tensor], lr: float, noise: list[Tensor] | None) -> None:
         plan, stage, descent_lr = self.plan, self.plan.stage(self.steps), lr * planned_lr(self.plan.length)
         if not group["noise"]:
-            faster = NOISE_GROUP_FASTER if group.get("name") == "noise" else 1.0
+            faster = NOISE_LR_MULTIPLIER if group.get("name") == "noise" else 1.0
             fall = 0.55 + 0.45 * math.cos(math.pi * min(1.0, self.steps / plan.length))
             self._adam(params, faster * fall * descent_lr)
-        elif stage == DESCEND:
+        elif stage == OPTIMIZE:
             self._adam(params, plan.lr_factor(self.steps) * descent_lr)
         elif stage == DRAW:
-            if "home" not in self.state[self.weights]:
+            if "descent_end" not in self.state[self.weights]:
                 raise SettingError("sampler: lr = None is fitted by the training loop; give `lr` a number")
             self._chain_step(group, lr * self._present_lr(), noise)
 
@@ -249,31 +248,31 @@ class AutoTunedSampler(Sampler):
             size = (state["square"] / (1 - _BETAS[1] ** state["count"])).sqrt_().add_(1e-8)
             parameter.addcdiv_(state["average"], size, value=-lr / (1 - _BETAS[0] ** state["count"]))
 
-    def _look(self, loss: float, first: bool) -> None:
+    def _add_gradient(self, loss: float, first: bool) -> None:
         state, (grad,) = self.state[self.weights], gradients([self.weights])
-        self.tuner.worst_loss = loss if first else max(loss, self.tuner.worst_loss)
+        self.tuner.max_loss = loss if first else max(loss, self.tuner.max_loss)
         state["sum"] = grad.clone() if first else state["sum"] + grad
         state["squares"] = grad.square() if first else state["squares"] + grad.square()
 
     def _begin_chain(self, gradient: Gradient) -> None:
-        """Keep the variance of gradients over batches, the preconditioner and the place to go back to.
+        """Keep the variance of gradients over batches, the preconditioner and the point to go back to.
 
         G = 1 / (sqrt(V) + damping), with a mean of 1 / G of one and V of Adam. Where all data are in each batch,
-        squared gradients vanish along the descent: V is then that of gradients around the place that was reached.
+        squared gradients vanish along the descent: V is then that of gradients around the end of the descent.
         """
-        weights, tuner, looks, group = self.weights, self.tuner, self.plan.looks, self._group()
+        weights, tuner, count, group = self.weights, self.tuner, self.plan.num_estimation_batches, self._group()
         old, zeros = self.state[weights], torch.zeros_like(weights)
-        spread = (old["squares"] - old["sum"].square() / looks).clamp_(min=0) / (looks - 1) if looks else zeros
-        square = old["square"] / (1 - _BETAS[1] ** old["count"]) if "square" in old else spread
-        if self.preconditioned and spread.sum() <= 1e-6 * square.sum():
-            square = row_sizes(weights, gradient, self.generator)
+        grad_variance = (old["squares"] - old["sum"].square() / count).clamp_(min=0) / (count - 1) if count else zeros
+        square = old["square"] / (1 - _BETAS[1] ** old["count"]) if "square" in old else grad_variance
+        if self.preconditioned and grad_variance.sum() <= 1e-6 * square.sum():
+            square = hessian_row_norms_squared(weights, gradient, self.generator)
         size = square.sqrt() + _DAMPING * square.mean().sqrt() + torch.finfo(square.dtype).tiny
         scale = size.mean() / size if self.preconditioned else torch.ones_like(size)
-        home = weights.detach().clone()
-        self.state[weights] = {"velocity": zeros.clone(), "scale": scale, "spread": spread, "home": home}
+        fixed = {"scale": scale, "grad_variance": grad_variance, "descent_end": weights.detach().clone()}
+        self.state[weights] = {"velocity": zeros.clone(), **fixed}
         # At temperature T a chain of P weights stands about T P / (2 N) above the mode.
         height = group["temperature"] * weights.numel() / (2 * group["dataset_size"])
-        tuner.limit = 2 * max(0.0, tuner.worst_loss) + 5 * (1 + height) if looks else math.inf
+        tuner.rollback_loss = 2 * max(0.0, tuner.max_loss) + 5 * (1 + height) if count else math.inf
         tuner.curvature, tuner.max_lr = 0.0, math.inf
 
     def _measure_curvature(self, gradient: Gradient) -> None:
@@ -281,13 +280,14 @@ class AutoTunedSampler(Sampler):
         found = largest_curvature(self.weights, state["scale"], gradient, self.generator)
         tuner.curvature = max(tuner.curvature, found)
         excess, allowed = self.estimate.value - self._group()["temperature"], self._allowed_excess()
-        if self.estimate.count >= 5 and excess > allowed and bool(state["spread"].any()):
+        if self.estimate.count >= 5 and excess > allowed and bool(state["grad_variance"].any()):
             tuner.max_lr = tuner.lr * allowed / excess
             self.estimate = TemperatureEstimate()
         self._set_lr()
 
     def _allowed_excess(self) -> float:
-        return MOST_HEAT * self._group()["temperature"] ** self.plan.burned_in(self.steps)
+        cooled: float = self._group()["temperature"] ** self.plan.burned_in(self.steps)
+        return MAX_EXCESS_TEMPERATURE * cooled
 
     def _set_lr(self) -> None:
         """Set lr by the curvature, and lower where minibatch noise would heat the chain.
@@ -295,10 +295,13 @@ class AutoTunedSampler(Sampler):
         Noise of variance c^2 in a gradient adds lr N c^2 (1 + beta) / (4 (1 - beta)) to the temperature.
         """
         tuner, state, group, beta = self.tuner, self.state[self.weights], self._group(), self.momentum
-        lr = self.reach / max(tuner.curvature, 1e-30) * 0.5**tuner.rollbacks
-        heat = lr * group["dataset_size"] * (1 + beta) / (4 * (1 - beta))
-        heat *= float((state["spread"] * state["scale"]).mean()) * self.plan.lr_factor(self.plan.first_kept(self.steps))
-        tuner.lr = min(lr * min(1.0, self._allowed_excess() / heat) if heat > 0 else lr, tuner.max_lr)
+        lr = self.stability_factor / max(tuner.curvature, 1e-30) * 0.5**tuner.rollbacks
+        excess_temperature = lr * group["dataset_size"] * (1 + beta) / (4 * (1 - beta))
+        excess_temperature *= float((state["grad_variance"] * state["scale"]).mean())
+        excess_temperature *= self.plan.lr_factor(self.plan.first_kept(self.steps))
+        if excess_temperature > 0:
+            lr *= min(1.0, self._allowed_excess() / excess_temperature)
+        tuner.lr = min(lr, tuner.max_lr)
 
 
 def largest_curvature(
@@ -313,7 +316,9 @@ def largest_curvature(
     return found if math.isfinite(found) else math.inf
 
 
-def row_sizes(weights: Tensor, gradient: Gradient, generator: torch.Generator | None, count: int = _PRODUCTS) -> Tensor:
+def hessian_row_norms_squared(
+    weights: Tensor, gradient: Gradient, generator: torch.Generator | None, count: int = _PRODUCTS
+) -> Tensor:
     """Return for each weight i the mean of (H z)_i^2 over z ~ N(0, I): about sum_j H_ij^2."""
     product, total = hessian_product(weights, gradient), torch.zeros_like(weights)
     for _ in range(count):
@@ -326,12 +331,12 @@ def hessian_product(weights: Tensor, gradient: Gradient) -> Callable[[Tensor], T
     """Return v -> H v ~ (g(w + h v) - g(w)) / h."""
     start = weights.detach().clone()
     # Far above float32 rounding, and across the kinks of a ReLU.
-    reach = 3e-3 * max(float(start.norm()), 1e-3 * math.sqrt(start.numel()))
+    epsilon = 3e-3 * max(float(start.norm()), 1e-3 * math.sqrt(start.numel()))
     gradient()  # again: random numbers of the network are then the same here and there
     here = gradients([weights])[0].detach().clone()
 
     def product(direction: Tensor) -> Tensor:
-        step = reach / max(float(direction.norm()), 1e-30)
+        step = epsilon / max(float(direction.norm()), 1e-30)
         with torch.no_grad():
             weights.copy_(start + step * direction)
             with torch.enable_grad():

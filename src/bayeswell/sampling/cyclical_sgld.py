@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from ..core.errors import SettingError, check_number
 from ..core.protocols import OptimizerContext, Progress
 from ..optim.torch_optimizers import check_positive
-from .adaptation import LONG_ENOUGH, AutoTunedSampler, Plan
+from .adaptation import MIN_DESCENT_STEPS, AutoTunedSampler, Plan
 from .sampler import Sampler, SamplerPart
 from .sgld import SGLDSampler
 
@@ -46,17 +46,17 @@ class CyclicalSGLD(SamplerPart):
     with r_t < ``exploration`` (the paper's beta) are plain gradient steps, the others are those of ``sgld``; draws are
     kept where r_t >= ``collection``.
 
-    Exploring without noise ends near a mode, so the first noisy steps are narrower than the posterior; a direction of
-    precision lam forgets this as exp(-sum_t lr_t lam / N) over the noisy steps before a draw. That sum over a whole
-    stage is lr lam K / (N M) times 0.0064 from r = 0.8, 0.0008 from 0.9 (the authors' CIFAR script, which collects from
-    0.94) and 0.09 from 0.5: hence our default, which explores for half of a cycle only.
+    Exploration ends near a mode, so the first noisy steps are narrower than the posterior. A direction of precision lam
+    forgets this as exp(-s), s the sum of lr_t lam / N over the noisy steps before a draw. Over a whole sampling stage s
+    is lr lam K / (N M) times a factor: 0.09 from r = 0.5, 0.0064 from 0.8, 0.0008 from 0.9. (The authors' CIFAR script
+    collects from 0.94.) Hence our default explores for only half of a cycle.
 
     Args:
         lr: at the start of a cycle. None explores by Adam, up to 60 percent of the way from ``exploration`` to
             ``collection``, and fits the rate of each cycle's noisy steps (``AutoTunedSampler``).
-        cycles: None takes as many as have 1,500 steps each, from one to four: a shorter descent ends far from a mode.
-        exploration: place in the cycle up to which there is no noise.
-        collection: place from which draws are kept.
+        cycles: None takes one to four, of at least 1,500 steps where possible: a shorter descent ends far from a mode.
+        exploration: fraction of a cycle before the noise begins.
+        collection: fraction of a cycle before draws are kept.
     """
 
     lr: float | None = 0.2
@@ -82,8 +82,7 @@ class CyclicalSGLD(SamplerPart):
         return CyclicalSGLDSampler(groups, context, self.lr, cycles, self.exploration)
 
     def cycles_in(self, steps: int) -> int:
-        """Return the number of cycles in a run of so many steps."""
-        return self.cycles if self.cycles is not None else max(1, min(_MOST_CYCLES, steps // LONG_ENOUGH))
+        return self.cycles if self.cycles is not None else max(1, min(_MOST_CYCLES, steps // MIN_DESCENT_STEPS))
 
     def may_sample(self, progress: Progress) -> bool:
         if progress.total_steps is None:

@@ -19,11 +19,10 @@ class PSGLDSampler(Sampler):
     """State of a parameter: ``square`` (V) and ``count``, the gradients in this average."""
 
     def update(self, group: dict[str, Any], params: list[Tensor], lr: float, noise: list[Tensor] | None) -> None:
-        states, grads = [self.state[p] for p in params], gradients(params)
-        decay, adapt_steps = group["decay"], group["adapt_steps"]
+        states, grads, decay = [self.state[p] for p in params], gradients(params), group["decay"]
         for state, grad in zip(states, grads, strict=True):
             count, square = state.get("count", 0), state.setdefault("square", torch.zeros_like(grad))
-            if adapt_steps is None or count < adapt_steps:
+            if group["adapt_steps"] is None or count < group["adapt_steps"]:
                 state["count"] = count + 1
                 square.mul_(decay).addcmul_(grad, grad, value=1 - decay)
         scale = [state["square"] / (1 - decay ** state["count"]) for state in states]

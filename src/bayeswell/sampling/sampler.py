@@ -47,17 +47,13 @@ class SamplerPart(OptimizerPart):
 
 
 class Sampler(Optimizer):
-    """A torch optimizer whose steps are a Markov chain; the gradients are those of ``total`` = -log joint / N.
-
-    State of each parameter as the sampler says; ``state_dict`` also has the step count and the generator.
-    """
+    """A torch optimizer whose steps are a Markov chain; the gradients are those of ``total`` = -log joint / N."""
 
     def __init__(self, groups: Sequence[dict[str, Any]], settings: dict[str, Any], context: OptimizerContext) -> None:
         target = {"temperature": context.temperature, "dataset_size": context.dataset_size}
         super().__init__([dict(group) for group in groups], {**settings, **target, "noise": True})
         self.generator = context.generator
         self.steps = 0
-        """Steps taken so far."""
         self.estimate = TemperatureEstimate()
 
     def update(self, group: dict[str, Any], params: list[Tensor], lr: float, noise: list[Tensor] | None) -> None:
@@ -65,7 +61,6 @@ class Sampler(Optimizer):
         raise NotImplementedError
 
     def lr_factor(self) -> float:
-        """Factor on the learning rates of the next step."""
         return 1.0
 
     def adds_noise(self) -> bool:
@@ -112,14 +107,10 @@ class Sampler(Optimizer):
         self.estimate.value = (1 - gain) * (self.estimate.value + gain * scale * virial)
 
     def measured_temperature(self) -> float | None:
-        """Return the temperature of the chain so far, to compare with the one asked for; None before it is known.
-
-        Minibatch noise and large steps make it higher than that.
-        """
+        """Return the chain's temperature; minibatch noise and large steps raise it. None before it is known."""
         return self.estimate.value if self.estimate.count >= _LEAST_MEASURES else None
 
     def warnings(self) -> list[str]:
-        """Return what a user should know after the last step."""
         asked, measured = self.param_groups[0]["temperature"], self.measured_temperature()
         if measured is None or asked == 0 or measured < _TOO_WIDE**2 * asked:
             return []
@@ -143,7 +134,6 @@ class Sampler(Optimizer):
 
 
 def gradients(params: list[Tensor]) -> list[Tensor]:
-    """Return the gradients of parameters that have one."""
     return [parameter.grad for parameter in params if parameter.grad is not None]
 
 

@@ -44,13 +44,14 @@ class SGLD(SamplerPart):
     is stable for k < 2. Gradient noise of variance c^2 makes that (T/lam + lr c^2 N / (2 lam)) / (1 - k/2): both
     biases are of first order in lr, and the second is the larger one for small batches.
 
-    ``momentum`` m > 0 is the step of flat-seeking SGLD (Nguyen et al. 2023), SGD with momentum and noise beside it:
+    ``momentum`` m > 0 is the step of flat-seeking SGLD (Nguyen et al. 2023): SGD with momentum, and noise that the
+    momentum does not repeat:
 
         v <- m v + g;   w <- w - lr v + sqrt(2 lr T / ((1 - m) N)) xi.
 
-    We differ: the noise has the size that momentum asks for. (Theirs falls by a schedule; with the noise of m = 0 the
-    chain would have temperature (1 - m) T.) Its variance is (T/lam) (1 + 2 m k / ((1 + m) (1 - m)^2)) /
-    (1 - k / (2 (1 + m))): at the same speed a bias some 4 m / (1 - m^2) times that of m = 0.
+    We differ: the factor 1 / (1 - m) keeps the temperature at T. (Theirs falls by a schedule; without the factor it
+    would be (1 - m) T.) The variance of w is (T/lam) (1 + 2 m k / ((1 + m) (1 - m)^2)) / (1 - k / (2 (1 + m))). At
+    the same speed its bias is about 4 m / (1 - m^2) times that of m = 0.
 
     ``lr`` None fits the learning rate while training (``AutoTunedSampler``).
     """
