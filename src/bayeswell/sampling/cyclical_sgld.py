@@ -17,7 +17,7 @@ from .sgld import SGLDSampler
 _MOST_CYCLES = 4
 
 
-def cycle_place(step: int, cycles: int, total_steps: int) -> float:
+def cycle_fraction(step: int, cycles: int, total_steps: int) -> float:
     """Return r_t = frac(t M / K) for M cycles in K steps, without a short cycle at the end."""
     return (step * cycles % total_steps) / total_steps
 
@@ -32,10 +32,10 @@ class CyclicalSGLDSampler(SGLDSampler):
         self.cycles, self.total_steps, self.exploration = cycles, context.total_steps, exploration
 
     def lr_factor(self) -> float:
-        return 0.5 * (math.cos(math.pi * cycle_place(self.steps, self.cycles, self.total_steps)) + 1.0)
+        return 0.5 * (math.cos(math.pi * cycle_fraction(self.steps, self.cycles, self.total_steps)) + 1.0)
 
     def adds_noise(self) -> bool:
-        return cycle_place(self.steps, self.cycles, self.total_steps) >= self.exploration
+        return cycle_fraction(self.steps, self.cycles, self.total_steps) >= self.exploration
 
 
 @dataclass(frozen=True)
@@ -88,4 +88,4 @@ class CyclicalSGLD(SamplerPart):
         if progress.total_steps is None:
             raise SettingError(f"{self.name} needs the planned number of steps: Progress(total_steps=...)")
         total = progress.total_steps
-        return cycle_place(progress.step, self.cycles_in(total), total) >= self.collection
+        return cycle_fraction(progress.step, self.cycles_in(total), total) >= self.collection
