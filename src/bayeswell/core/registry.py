@@ -83,7 +83,8 @@ class Registry(Generic[PartT]):
         if adapted is not None:
             return adapted
         if choice is None or isinstance(choice, int | float | list | tuple | type):
-            raise SettingError(f"{self.kind} = {choice!r}; give a name, a mapping or an object; {nearest('', self)}")
+            shown = f"of type {type(choice).__name__}" if isinstance(choice, list | tuple) else f"= {choice!r}"
+            raise SettingError(f"{self.kind} {shown}; give a name, a mapping or an object; {nearest('', self)}")
         self._check_members(choice)
         part: PartT = choice
         return part

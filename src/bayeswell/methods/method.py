@@ -360,7 +360,8 @@ def find_method(name: str | Method) -> Method:
     if isinstance(name, Method):
         return name
     if not isinstance(name, str):
-        raise SettingError(f"`method` must be a name or a Method, got {name!r}")
+        kind = type(name).__name__
+        raise SettingError(f"`method` must be a name or a Method, got type {kind}; data are one pair: fit(net, (x, y))")
     if name in METHODS:
         return METHODS[name]
     if name not in method_names():

@@ -134,7 +134,7 @@ def make_plan(
     changes = {name: value for name, value in settings.items() if name not in EXTRA}
     previous: Any = net if isinstance(net, Predictor) else None
     own_method = getattr(previous, "method", None)
-    chosen = _method(method or own_method or "auto", changes, epochs)
+    chosen = _method((own_method or "auto") if method is None else method, changes, epochs)
     module, sequential = net, changes.get("prior") == "posterior"
     if previous is not None:
         module = previous.model if sequential else getattr(previous, "trained", None) or previous.model
