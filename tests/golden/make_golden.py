@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from cases import cases, run
 
-SEEDS = range(10)
+SEEDS = range(24)
 HERE = Path(__file__).parent
 
 
