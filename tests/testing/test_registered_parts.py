@@ -13,7 +13,7 @@ from bayeswell.core.random import make_generator
 from bayeswell.testing import KINDS, check_part
 from bayeswell.testing.check import _KINDS
 
-PARTS = [(kind, name) for kind in KINDS for name in _KINDS[kind][1]]
+PARTS = [(kind, name) for kind in KINDS for name in _KINDS[kind][1] if name != "mixture"]
 VARIANTS = [
     ("likelihood", {"name": "categorical", "class_weights": [1.0, 2.0, 0.5]}),
     ("likelihood", {"name": "categorical", "temperature": 1.7}),
@@ -24,6 +24,7 @@ VARIANTS = [
     ("prior", torch.distributions.StudentT(4.0)),
     ("posterior", {"name": "k_tied", "rank": 3}),
     ("posterior", {"name": "low_rank", "rank": 3}),
+    ("posterior", {"name": "mixture", "components": [{"name": "mean_field"}, {"name": "low_rank", "rank": 2}]}),
     ("estimator", {"name": "weight_sampling", "draws": 2, "antithetic": True}),
     ("optimizer", torch.optim.NAdam),
     ("sampler", {"name": "sghmc", "integrator": "euler"}),
@@ -40,6 +41,15 @@ def test_parts_of_the_package_pass(kind: str, part: Any) -> None:
     report = check_part(kind, part)
     assert "resolves" in report.passed
     assert torch.equal(state, torch.get_rng_state())
+
+
+def test_half_lines_are_found_without_the_validation_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", False)
+    for function in (
+        lambda f: torch.distributions.Exponential(f.exp()),
+        lambda f: torch.distributions.Gamma(3.0, f.exp()),
+    ):
+        assert "nll_is_normalized" in check_part("likelihood", function).passed
 
 
 def test_reports_say_what_was_left_out() -> None:

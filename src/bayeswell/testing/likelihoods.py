@@ -97,11 +97,15 @@ class LikelihoodChecks:
         try:
             return self._densities(outputs, target, values) * weights
         except ValueError:  # the support of a torch distribution is half of the line
-            return (self._densities(outputs, target, values.clamp_min(0)) * weights)[values > 0]
+            inside = values > 0
+            return self._densities(outputs, target, values[inside]) * weights[inside]
 
     def _densities(self, outputs: Tensor, target: Tensor, values: Tensor) -> Tensor:
         many = outputs.expand(len(values), *outputs.shape)
-        return torch.exp(-self.part.nll(many, values.to(target.dtype).reshape(-1, *target.shape)))
+        targets = values.to(target.dtype).reshape(-1, *target.shape)
+        # torch.compile switches off torch's own check of the support, for the whole process.
+        self.part.check(targets, many)
+        return torch.exp(-self.part.nll(many, targets))
 
     def check_score_of_drawn_targets_vanishes(self) -> None:
         """E[d nll / d outputs] = 0 over targets from the model."""
