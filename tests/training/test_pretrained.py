@@ -112,3 +112,13 @@ def test_swag_reestimates_batch_norm() -> None:
     assert torch.allclose(network["1.running_var"], hidden.var(0), rtol=1e-3)
     with pytest.warns(UserWarning, match="BatchNorm"):
         swag(net(), nets)
+
+
+@pytest.mark.filterwarnings("ignore::bayeswell.core.errors.BayeswellWarning")
+def test_laplace_of_a_frame_knows_its_columns_and_labels() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(torch.randn(60, 3).numpy(), columns=["a", "b", "c"])
+    labels = frame["a"].gt(0).map({True: "yes", False: "no"})
+    result = laplace(nn.Linear(3, 2), (frame, labels))
+    found = [result.predict(rows, seed=1).probabilities for rows in (frame, frame[["c", "a", "b"]])]
+    assert torch.equal(*found)

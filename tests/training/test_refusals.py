@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from bayeswell.core.errors import BayeswellError, DataWarning, FitWarning
+from bayeswell.nn import bayesian
 from bayeswell.training import Callback, Devices, KeepBest, RunFolder, fit, laplace, loop, rate_range, swag
 
 X = torch.randn(40, 3, generator=torch.Generator().manual_seed(1))
@@ -157,6 +158,13 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "wrong checkpoint": (lambda: swag(net(), [net(), net(4)]), ["checkpoint 1", "fit"]),
     "paths of checkpoints": (lambda: swag(net(), ["a.pt", "b.pt"]), ["checkpoint 0", "state dict"]),
     "laplace precision": (lambda: laplace(net(), (X, Y), prior_precision="held_out"), ["held_out"]),
+    "laplace of a result": (lambda: laplace(bayesian(net()), (X, Y)), ["laplace takes an nn.Module"]),  # type: ignore[arg-type]
+    "laplace targets apart": (lambda: laplace(net(), X, Y), ["likelihood", "Tensor", "one pair"]),
+    "laplace setting": (lambda: laplace(net(), (X, Y), dampin="plain"), ["dampin", "damping"]),
+    "laplace labels": (lambda: laplace(net(), (X, Y + 1)), ["target 2"]),
+    "laplace real labels": (lambda: laplace(net(), (X, T[:, 0])), ["integer"]),
+    "laplace NaN inputs": (lambda: laplace(net().double(), (with_value(X, np.nan), Y)), ["inputs", "NaN", "row 4"]),
+    "laplace input size": (lambda: laplace(net(4), (X, Y)), ["(32, 3)", "network"]),
     "laplace structure": (lambda: laplace(net(), (X, Y), structure="block"), ["structure", "block"]),
 }
 

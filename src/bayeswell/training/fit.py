@@ -140,6 +140,8 @@ def make_plan(
         module = previous.model if sequential else getattr(previous, "trained", None) or previous.model
         likelihood = previous.likelihood if likelihood is None else likelihood
     check_network(module)
+    if hasattr(likelihood, "__len__") and not isinstance(likelihood, str | Mapping):
+        raise SettingError(f"`likelihood` of type {type(likelihood).__name__}; data are one pair: (inputs, targets)")
     part = LIKELIHOODS.resolve("categorical" if likelihood is None else likelihood)
     preparation = None if previous is None else previous.preparation
     if standardize and epochs == 0:

@@ -16,16 +16,19 @@ from ..core.layout import Site
 from ..core.protocols import LINEARIZED, Inputs, Prior, Progress
 from ..core.pytree import tree_map
 from ..core.random import derive_seed, make_generator
-from ..laplace import Laplace, at_end_of_range
+from ..laplace import POST_HOC, at_end_of_range
 from ..likelihoods import LIKELIHOODS
+from ..methods import build
 from ..nn import FROZEN, BayesianModule, Where, bayesian, has_statistics
 from ..prediction import Predictor
 from ..priors import Normal, PriorChoice, build_prior
 from .as_given import mean_outputs, settle_noise
-from .check import check_network
-from .data import Columns, Data, as_data
+from .check import check_before_training, check_network
+from .data import Data
 from .devices import device_of
 from .finalize import averaged_model
+from .fit import make_plan
+from .members import Plan
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,12 +69,13 @@ def laplace(
         temperature: T; below 1 is a cold posterior.
         settings: further settings of ``Laplace``.
     """
-    check_network(net)
-    part = Laplace(structure, prior_precision=prior_precision, **settings)
+    _check_untrained("laplace", net)
+    options = {"structure": structure, "prior_precision": prior_precision, **settings}
+    part: Any = POST_HOC.resolve({"name": "laplace", **options})
     chosen = isinstance(prior_precision, str) and prior_precision != "prior"
-    model = _point_model(net, where, prior, chosen)
-    own = copy.deepcopy(LIKELIHOODS.resolve(likelihood)).to(device_of(model))
-    batches = _data(net, data, batch_size)
+    plan = _checked_plan(net, data, "laplace", likelihood, batch_size, seed)
+    model, batches = _point_model(plan.net, where, prior, chosen), plan.data
+    own = copy.deepcopy(plan.likelihood).to(device_of(model))
     settle_noise(own, *mean_outputs(model, _pass(model, batches)))
     generator = make_generator(derive_seed(seed, "directions"), device_of(model))
     curvature = part.curvature(
@@ -85,7 +89,8 @@ def laplace(
         warnings.warn(f"{message}; give `prior_precision` a number", BayeswellWarning, stacklevel=2)
     model = model.with_prior(_with_precision(model, by_site))
     evidence = curvature.log_evidence(factors)
-    return PostHoc(model.with_posterior(curvature.posterior(factors), LINEARIZED), own, log_evidence=evidence)
+    model = model.with_posterior(curvature.posterior(factors), LINEARIZED)
+    return PostHoc(model, own, plan.preparation, log_evidence=evidence)
 
 
 def _point_model(net: nn.Module, where: Where, prior: PriorChoice | None, chosen: bool) -> BayesianModule:
@@ -107,9 +112,19 @@ def _with_precision(model: BayesianModule, factors: Mapping[str, float]) -> Prio
     return build_prior(part, model.layout, model.posterior.mean.detach())
 
 
-def _data(net: nn.Module, data: Any, batch_size: int) -> Data:
-    dtype = next((p.dtype for p in net.parameters() if p.is_floating_point()), None)
-    return as_data(data, Columns(net), dtype, batch_size=batch_size)
+def _check_untrained(owner: str, net: Any) -> None:
+    if not isinstance(net, nn.Module) or isinstance(net, BayesianModule):
+        raise NetworkError(f"{owner} takes an nn.Module, got {type(net).__name__}")
+    check_network(net)
+
+
+def _checked_plan(net: nn.Module, data: Any, method: str, likelihood: Any, batch_size: int, seed: int) -> Plan:
+    plan = make_plan(net, data, method, likelihood, {}, epochs=0, batch_size=batch_size, seed=seed)
+    sizes = {"dataset_size": plan.data.examples, "batches": plan.data.batches, "epochs": 0}
+    device = next((parameter.device for parameter in plan.net.parameters()), "cpu")
+    state = build(plan.method, plan.net, plan.likelihood, **sizes, generator=make_generator(seed, device))
+    check_before_training(state, plan.data, None, trains=False)
+    return plan
 
 
 def _pass(model: BayesianModule, data: Data) -> Iterator[tuple[Inputs, Tensor]]:
@@ -143,7 +158,7 @@ def swag(
         prior: what the spread is compared with.
         settings: ``rank`` and ``scale`` of ``SWAG``.
     """
-    check_network(net)
+    _check_untrained("swag", net)
     check_choice("swag", "structure", structure, ("low_rank", "diagonal"))
     given = list(checkpoints)
     if len(given) < 2:
@@ -163,10 +178,11 @@ def swag(
             message = "swag: the BatchNorm statistics are those of the last checkpoint; give `data` to find new ones"
             warnings.warn(message, BayeswellWarning, stacklevel=2)
         return PostHoc(averaged_model(model, averager, None, generator), own)
-    batches = _data(net, data, batch_size)
+    plan = _checked_plan(net, data, "map", likelihood, batch_size, seed)
+    batches, own = plan.data, copy.deepcopy(plan.likelihood)
     settle_noise(own, *mean_outputs(averaged_model(model, averager, None, generator), _pass(model, batches)))
     inputs = lambda: (inputs for inputs, _ in _pass(model, batches))  # noqa: E731
-    return PostHoc(averaged_model(model, averager, inputs, generator), own)
+    return PostHoc(averaged_model(model, averager, inputs, generator), own, plan.preparation)
 
 
 def _snapshots(net: nn.Module, checkpoints: Sequence[Any]) -> Iterator[nn.Module]:
