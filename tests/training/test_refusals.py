@@ -212,6 +212,15 @@ def test_no_warning_for_a_usual_fit(recwarn: pytest.WarningsRecorder) -> None:
     assert [str(warning.message) for warning in recwarn] == []
 
 
+def test_logits_in_part_near_one_half_are_no_sigmoid(recwarn: pytest.WarningsRecorder) -> None:
+    inputs = torch.cat([torch.full((1, 1), 0.5), X[:, :1]])
+    identity = nn.Linear(1, 1)
+    nn.init.ones_(identity.weight)
+    nn.init.zeros_(identity.bias)
+    fit(identity, (inputs, torch.cat([Y[:1], Y])), "map", "bernoulli", epochs=0)
+    assert [str(warning.message) for warning in recwarn if issubclass(warning.category, DataWarning)] == []
+
+
 def test_folder_of_another_run(tmp_path: Path) -> None:
     fit(net(), (X, Y), "map", epochs=1, folder=tmp_path)
     with pytest.raises(BayeswellError, match="resume=True"):

@@ -42,13 +42,11 @@ def check_before_training(state: TrainState, data: Data, validation: Data | None
     if trains:
         _check_gradients(state, outputs, weights)
     outputs = outputs.detach()
-    _check_targets_at_equal_outputs(state.likelihood, shown.targets, outputs)
+    _check_targets_at_repeated_outputs(state.likelihood, shown.targets, outputs)
     likelihood, targets = state.likelihood, shown.targets
     one = len(targets) > 1 and targets.dim() == 1 and bool((targets == targets[0]).all())
     if one and in_memory and likelihood.supports("probabilities"):
         _warn(f"all targets are class {targets[0].item():g}: there is nothing to learn")
-    if likelihood.name == "bernoulli" and outputs.numel() >= FEW and bool(((outputs >= 0) & (outputs <= 1)).all()):
-        _warn("all outputs are between 0 and 1; likelihood 'bernoulli' takes logits: remove the sigmoid at the end")
     if validation is not None:
         _check_validation(state, validation, data.to_real)
 
@@ -128,8 +126,9 @@ def _mean_weights_as_leaves(state: TrainState) -> dict[str, Tensor]:
     return {name: own[site.name] for site in layout.sites for name in site.names}
 
 
-def _check_targets_at_equal_outputs(likelihood: Likelihood, targets: Tensor, outputs: Tensor) -> None:
-    likelihood.check(targets.to(outputs.device), outputs[:1].expand(len(targets), *outputs.shape[1:]))
+def _check_targets_at_repeated_outputs(likelihood: Likelihood, targets: Tensor, outputs: Tensor) -> None:
+    rows = torch.arange(len(targets), device=outputs.device) % len(outputs)
+    likelihood.check(targets.to(outputs.device), outputs[rows])
 
 
 def _check_gradients(state: TrainState, outputs: Tensor, weights: Mapping[str, Tensor]) -> None:
@@ -153,6 +152,6 @@ def _check_validation(state: TrainState, validation: Data, to_real: torch.dtype 
     try:
         _check_finite(inputs=shown.inputs, targets=shown.targets)
         outputs = _outputs(state, tree_index(validation.first().inputs, slice(2)), _mean_weights_as_leaves(state))
-        _check_targets_at_equal_outputs(state.likelihood, shown.targets, outputs.detach())
+        _check_targets_at_repeated_outputs(state.likelihood, shown.targets, outputs.detach())
     except (DataError, NetworkError) as error:
         raise type(error)(f"validation: {error}") from None
