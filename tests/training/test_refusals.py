@@ -117,7 +117,7 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "stream": (lambda: fit(net(), DataLoader(Stream(), 2)), ["IterableDataset"]),
     "labels": (lambda: fit(net(), (X, Y + 1)), ["2", "target"]),
     "negative labels": (lambda: fit(net(), (X, Y - 1)), ["-1"]),
-    "real labels": (lambda: fit(net(), (X, T[:, 0])), ["integer"]),
+    "real labels": (lambda: fit(net(), (X, T[:, 0])), ["real numbers", "integer", "'gaussian'"]),
     "target shape": (lambda: fit(net(3, 1), (X, torch.randn(40, 3)), "bbb", "gaussian"), ["shape"]),
     "bool gaussian": (lambda: fit(net(3, 1), (X, Y > 0), "bbb", "gaussian"), ["targets"]),
     "input size": (lambda: fit(net(4), (X, Y)), ["(16, 3)", "network"]),

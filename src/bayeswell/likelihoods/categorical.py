@@ -67,8 +67,8 @@ class Categorical(Likelihood):
         axis = self._axis(outputs)
         classes = outputs.shape[axis]
         if targets.is_floating_point():
-            allowed = f"integers from 0 to {classes - 1} (real-valued targets need likelihood='gaussian')"
-            raise DataError(f"{self.name}: targets are {targets.dtype}; class labels must be {allowed}")
+            what = "the targets are real numbers and the likelihood is 'categorical', the default"
+            raise DataError(f"{what}: give integers from 0 to {classes - 1}, or likelihood='gaussian'")
         self._weights(outputs, classes)
         wanted = (*outputs.shape[:axis], *outputs.shape[axis + 1 :])
         if tuple(targets.shape) != wanted:
