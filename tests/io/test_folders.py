@@ -8,9 +8,10 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from bayeswell.core.errors import FileError
-from bayeswell.io import folder_exists, folder_lock, load_folder, save_folder
+from bayeswell.io import folder_exists, folder_lock, folders, load_folder, save_folder
 
 
 @pytest.fixture
@@ -161,3 +162,13 @@ def test_lock_is_exclusive(tmp_path):
         folder_lock(tmp_path / "run")
     with folder_lock(tmp_path / "run"):
         pass
+
+
+def test_full_disks_are_file_errors(tmp_path, monkeypatch):
+    def fail(*_):
+        raise SafetensorError("No space left on device (os error 28)")
+
+    monkeypatch.setattr(folders, "save_file", fail)
+    with pytest.raises(FileError, match="cannot be written: No space left"):
+        save_folder(tmp_path / "x", {"a": torch.ones(2)}, {})
+    assert not list(tmp_path.iterdir())

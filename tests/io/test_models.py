@@ -234,3 +234,11 @@ def test_other_folders_are_no_models(tmp_path):
     save_folder(tmp_path / "m", {}, {"something": 1})
     with pytest.raises(FileError, match="not a saved model"):
         load_model(tmp_path / "m")
+
+
+def test_folders_without_a_model_are_named(tmp_path):
+    save_model(tmp_path / "run" / "model", bayesian(net()), Categorical())
+    with pytest.raises(FileError, match="run' is the folder of a run; its model is '.*run/model'"):
+        load_model(tmp_path / "run")
+    with pytest.raises(FileError, match="nope': there is no such folder"):
+        load_model(tmp_path / "nope")

@@ -48,8 +48,8 @@ def save_folder(path: str | Path, tensors: Mapping[str, Tensor], documents: Mapp
         shutil.rmtree(previous, ignore_errors=True)
     except FileError:
         raise
-    except OSError as error:
-        raise FileError(f"{target} cannot be written: {error.strerror or error}") from error
+    except (OSError, SafetensorError) as error:  # safetensors has its own error for a full disk
+        raise FileError(f"{target} cannot be written: {getattr(error, 'strerror', None) or error}") from error
 
 
 def load_folder(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -57,6 +57,8 @@ def load_folder(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     folder = Path(path).absolute()
     if not folder.exists() and _previous(folder).exists():
         folder = _previous(folder)  # Writing was interrupted between two renames.
+    if not folder.exists():
+        raise FileError(f"{str(path)!r}: there is no such folder")
     try:
         names = _checked_names(folder)
         documents = {name[:-5]: json.loads((folder / name).read_bytes()) for name in names if name.endswith(".json")}
@@ -64,8 +66,7 @@ def load_folder(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except FileError:
         raise
     except (OSError, ValueError, RecursionError, SafetensorError) as error:
-        reason = "it does not exist" if not folder.exists() else "it is damaged, incomplete or no saved folder"
-        raise FileError(f"{folder} cannot be loaded: {reason}") from error
+        raise FileError(f"{folder} cannot be loaded: it is damaged, incomplete or no saved folder") from error
 
 
 def folder_exists(path: str | Path) -> bool:

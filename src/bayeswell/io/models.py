@@ -21,7 +21,7 @@ from ..nn import ADDED_DROPOUT, BayesianModule, DrawnDropout, bayesian, drawn_dr
 from ..posteriors import POSTERIORS
 from ..priors import PRIORS, PosteriorPrior, describe_prior
 from ..tables import Preparation
-from .folders import load_folder, save_folder
+from .folders import folder_exists, load_folder, save_folder
 from .networks import build_network, describe_network
 
 _KIND = "bayeswell model"
@@ -85,6 +85,8 @@ def load_model(
         output: the function of the network's outputs, if the model was made with one.
         device: of the loaded model.
     """
+    if not folder_exists(path) and folder_exists(Path(path) / "model"):
+        raise FileError(f"{str(path)!r} is the folder of a run; its model is {str(Path(path) / 'model')!r}")
     tensors, documents = load_folder(path)
     record = documents.get("model", {})
     if record.get("kind") != _KIND:
