@@ -225,3 +225,5 @@ def test_folder_of_another_run(tmp_path: Path) -> None:
     fit(net(), (X, Y), "map", epochs=1, folder=tmp_path)
     with pytest.raises(BayeswellError, match="resume=True"):
         fit(net(), (X, Y), "map", epochs=1, folder=tmp_path)
+    with pytest.raises(BayeswellError, match=r"starting weights differ .*manual_seed"):
+        fit(net(), (X, Y), "map", epochs=1, folder=tmp_path, resume=True)

@@ -27,6 +27,10 @@ from .callbacks import Callback
 from .fingerprint import differences
 from .loop import Run
 
+_TEXTS = ("method.paper", "method.summary")
+_WEIGHTS = "network.weights differs"
+_SEED_IT = "the starting weights differ (call torch.manual_seed before the network is made)"
+
 
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C arrived; the state of the run is saved."""
@@ -79,7 +83,8 @@ class RunFolder:
             return None
         tensors, documents = load_folder(path)
         # Through JSON, as the saved settings came.
-        changed = differences(documents["settings"], json.loads(json.dumps(settings)))
+        found = differences(documents["settings"], json.loads(json.dumps(settings)))
+        changed = [_SEED_IT if line == _WEIGHTS else line for line in found if not line.startswith(_TEXTS)]
         if changed and not self.force:
             shown = "; ".join(changed[:6]) + (f"; and {len(changed) - 6} more" if len(changed) > 6 else "")
             raise FileError(f"the run in {str(self.path)!r} was started with other settings: {shown}")
