@@ -238,7 +238,7 @@ def test_other_folders_are_no_models(tmp_path):
 
 def test_folders_without_a_model_are_named(tmp_path):
     save_model(tmp_path / "run" / "model", bayesian(net()), Categorical())
-    with pytest.raises(FileError, match="run' is the folder of a run; its model is '.*run/model'"):
+    with pytest.raises(FileError, match=r"run' is the folder of a run; its model is '.*run/model'"):
         load_model(tmp_path / "run")
     with pytest.raises(FileError, match="nope': there is no such folder"):
         load_model(tmp_path / "nope")
