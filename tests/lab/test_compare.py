@@ -163,3 +163,18 @@ def test_own_networks_and_arrays() -> None:
     assert {record.cost["test"] for record in found.finished} == {20}
     # The seeds start at different weights.
     assert len(set(found.values("mine", "map", "nll").values())) == 2
+
+
+def test_unknown_problems_are_refused_before_any_run(tmp_path: Path) -> None:
+    for problems in ("digit", {"own": "digit"}, {"own": (nn.Linear(64, 10), "digit")}):
+        with pytest.raises(SettingError, match="did you mean 'digits'"):
+            compare(["map"], problems, folder=tmp_path / "runs", **FAST)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_pair_of_arrays_is_one_problem() -> None:
+    x, y = torch.randn(40, 2), torch.arange(40) % 2
+    found = compare(["map"], (x, y), seeds=1, **FAST)
+    assert [(run.problem, run.error) for run in found.runs] == [("data", "")]
+    with pytest.raises(SettingError, match=r"a problem is a Tensor; give arrays as \{name: \(x, y\)\}"):
+        compare(["map"], [x, y], **FAST)

@@ -54,6 +54,12 @@ def test_finished_run_is_not_run_again(folder: Path) -> None:
     assert record.scores == resume(folder).scores
 
 
+def test_unknown_data_make_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="did you mean 'wine'"):
+        train(RunSettings(**{**SMALL, "data": "wines"}, folder=str(tmp_path / "run")))
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_folder_holds_one_run(folder: Path) -> None:
     with pytest.raises(SettingError, match="has a run already"):
         train(RunSettings(**SMALL, folder=str(folder)))

@@ -19,7 +19,7 @@ from ..core.errors import BayeswellError, SettingError, check_integer
 from ..methods import Method, method_names, method_settings
 from ..training.callbacks import wants_progress
 from .comparison import COMPARISON, ComparedRun, Comparison
-from .data import DataSet
+from .data import DataSet, find_data
 from .overrides import with_settings
 from .runs import train
 from .settings import Code, RunSettings
@@ -61,8 +61,9 @@ def compare(
     Args:
         methods: names, ``Method`` objects, or ``{label: settings}`` with settings such as ``{"method": "bbb", "lr":
             1e-3}``.
-        problems: a name of ``bayeswell list data``, a ``DataSet``, a sequence of them, or ``{name: choice}``, where a
-            choice may also be ``(net, (x, y), (x_test, y_test))`` with a network, or a function that makes one.
+        problems: a name of ``bayeswell list data``, a ``DataSet``, a sequence of them, arrays ``(x, y)``, or
+            ``{name: choice}``. A choice may also be ``(net, (x, y), (x_test, y_test))`` with a network, or a function
+            that makes one.
         seeds: a number, 3 means 0, 1 and 2; or the seeds.
         epochs: passes over the data.
         folds: K: train and test on each of K parts too.
@@ -120,11 +121,27 @@ def _method_settings(base: RunSettings, choice: Any) -> RunSettings:
 def _problems(problems: Any) -> dict[str, Any]:
     if isinstance(problems, str | DataSet):
         problems = [problems]
+    if isinstance(problems, tuple) and problems and not _has_name(problems[0]):
+        problems = {"data": problems}
     if not isinstance(problems, Mapping):
-        problems = {one.name if isinstance(one, DataSet) else str(one): one for one in problems}
+        problems = {_problem_name(one): one for one in problems}
     if not problems:
         raise SettingError("compare needs at least one problem")
+    for choice in problems.values():
+        data = split_problem(choice)[1]
+        if isinstance(data, str | Mapping):
+            find_data(data)  # Checked before anything is trained.
     return dict(problems)
+
+
+def _has_name(problem: Any) -> bool:
+    return isinstance(problem, str | Mapping | Code | DataSet) or hasattr(problem, "read")
+
+
+def _problem_name(problem: Any) -> str:
+    if not _has_name(problem):
+        raise SettingError(f"compare: a problem is a {type(problem).__name__}; give arrays as {{name: (x, y)}}")
+    return problem.name if isinstance(problem, DataSet) else str(problem)
 
 
 def _seeds(seeds: int | Sequence[int]) -> list[int]:

@@ -75,9 +75,10 @@ def train(
     if settings.folder is None:
         return _train(settings, load_problem(settings, data, net, name), None, False, progress, callbacks, label)
     folder = Path(settings.folder)
-    _ = settings.method_part  # Checked before the folder is made.
+    # Checked before the folder is made.
+    _ = settings.method_part
+    problem = load_problem(settings, data, net, name)
     with folder_lock(folder):
-        problem = load_problem(settings, data, net, name)
         if settings.threads is None:
             settings = settings.changed(threads=default_threads(problem.net))
         document = _document(settings, problem, data is not None, net is not None)

@@ -79,7 +79,7 @@ def test_a_second_file_is_the_test_set(tmp_path: Path) -> None:
 def test_wrong_columns_files_and_cells_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="has no column 'prise'; did you mean 'price'"):
         load_data(table(tmp_path, target="prise"))
-    with pytest.raises(FileError, match="cannot be read as a table"):
+    with pytest.raises(FileError, match="there is no such file"):
         load_data(f"table:{tmp_path / 'none.csv'}")
     with pytest.raises(DataError, match="is no number, but `task` is 'real'"):
         load_data(table(tmp_path, task="real"))

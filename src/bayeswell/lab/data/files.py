@@ -80,6 +80,8 @@ def reading(path: object, kind: str) -> Iterator[None]:
     """Turn the errors of readers into one line."""
     try:
         yield
+    except FileNotFoundError as error:
+        raise FileError(f"{path}: there is no such file") from error
     except _BROKEN as error:
         raise FileError(f"{path} cannot be read as {kind}: {' '.join(str(error).split())}") from error
 
