@@ -27,7 +27,7 @@ COLUMN = LOGITS[:, 0]
 @pytest.mark.parametrize(
     ("likelihood", "targets", "outputs", "message"),
     [
-        (Categorical(), torch.tensor([0.5, 1.0]), LOGITS, "float32.*integers from 0 to 2"),
+        (Categorical(), torch.tensor([0.5, 1.0]), LOGITS, "real numbers.*integers from 0 to 2"),
         (Categorical(), torch.tensor([0, 3]), LOGITS, "target 3 at index 1.*0 to 2"),
         (Categorical(), torch.tensor([-100, 1]), LOGITS, "ignore_index=-100"),
         (Categorical(), torch.eye(3, dtype=torch.long)[:2], LOGITS, "argmax"),
