@@ -192,6 +192,10 @@ WARNED: dict[str, tuple[Callable[[], Any], str]] = {
     "sigmoid": (lambda: fit(nn.Sequential(net(3, 1), nn.Sigmoid()), (X, Y), "map", "bernoulli", epochs=1), "sigmoid"),
     "weights that sum to one": (lambda: fit(net(), (X, Y, torch.ones(40) / 40), "map", epochs=1), "sum to 1"),
     "one class": (lambda: fit(net(), (X, Y * 0), "map", epochs=1), "all targets are class 0"),
+    "large targets": (
+        lambda: fit(net(3, 1), (X, 1e4 * T), "map", {"name": "gaussian", "noise": "known", "std": 1.0}, epochs=1),
+        "standardize=True",
+    ),
     "unused layer": (
         lambda: fit(Unused(), (X, Y), "map", epochs=1),
         "'other.weight'",

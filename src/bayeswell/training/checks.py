@@ -95,6 +95,8 @@ def _better_than_constant(trained: Trained) -> Check | None:
     message = f"NLL {nll:.3g} on training data, the best constant prediction has {constant:.3g}"
     if not learned:
         message = f"the model has learned nothing: {message}; train longer or change lr"
+        if trained.likelihood.supports("mean_and_variance") and not trained.likelihood.is_discrete:
+            message += "; if targets are far from unit scale: standardize=True"
     return Check("baseline", learned, message, nll - constant)
 
 
