@@ -70,6 +70,8 @@ def under(mode: Any, call: Callable[[], Any]) -> None:
 CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "unknown method": (lambda: fit(net(), (X, Y), "bbbb"), ["bbbb", "bbb"]),
     "misspelt setting": (lambda: fit(net(), (X, Y), "bbb", temperatur=1.0), ["temperatur", "temperature"]),
+    "learning rate": (lambda: fit(net(), (X, Y), "bbb", learning_rate=1.0), ["did you mean 'lr'"]),
+    "capitals": (lambda: fit(net(), (X, Y), "BBB"), ["did you mean 'bbb'"]),
     "unknown likelihood": (lambda: fit(net(), (X, Y), "bbb", "categoricl"), ["categorical"]),
     "method object": (lambda: fit(net(), (X, Y), 3), ["method", "int"]),
     "targets apart": (lambda: fit(net(), X, Y), ["Tensor", "fit(net, (x, y))"]),

@@ -60,9 +60,11 @@ class FitWarning(BayeswellWarning):
 def nearest(name: str, allowed: Iterable[str], count: int = 3) -> str:
     """Return the end of an error message: the nearest allowed names, or all of them if they are few."""
     names = sorted(allowed)
-    close = difflib.get_close_matches(name, names, n=count)
+    by_lower = {one.lower(): one for one in names}
+    name = "lr" if name.lower() == "learning_rate" and "lr" in names else name.lower()
+    close = difflib.get_close_matches(name, by_lower, n=count)
     if close:
-        return f"did you mean {' or '.join(repr(c) for c in close)}?"
+        return f"did you mean {' or '.join(repr(by_lower[c]) for c in close)}?"
     shown = ", ".join(names[:12])
     return f"allowed: {shown}{', ...' if len(names) > 12 else ''}"
 
