@@ -134,10 +134,10 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "empty validation": (lambda: fit(net(), (X, Y), validation=(X[:0], Y[:0])), ["validation", "empty"]),
     "validation shape": (lambda: fit(net(), (X, Y), validation=(X[:, :2], Y)), ["validation", "(2, 2)"]),
     "validation labels": (lambda: fit(net(), (X, Y), validation=(X, Y + 3)), ["validation", "target 3"]),
-    "early stopping alone": (lambda: fit(net(), (X, Y), early_stopping=3), ["early_stopping", "validation"]),
+    "early stopping alone": (lambda: fit(net(), (X, Y), "map", early_stopping=3), ["validation"]),
     "early stopping of averages": (
-        lambda: fit(net(), (X, Y), "hwa", early_stopping=3, validation=(X, Y)),
-        ["early_stopping", "averages"],
+        lambda: fit(net(), (X, Y), early_stopping=3),
+        ["early_stopping", "'auto' averages"],
     ),
     "patience": (lambda: KeepBest(patience=0), ["patience", "0"]),
     "calibrate": (lambda: fit(net(), (X, Y), calibrate=1.5), ["calibrate", "1.5"]),

@@ -86,10 +86,11 @@ class Plan:
             set_field(self, "folder", RunFolder(self.folder))
         if self.early_stopping is not None and not isinstance(self.early_stopping, KeepBest):
             set_field(self, "early_stopping", KeepBest(patience=self.early_stopping))
+        if self.early_stopping is not None and self.method.averaging is not None:
+            does = f"method '{self.method.name}' averages or samples"
+            raise SettingError(f"`early_stopping` keeps the weights of one epoch, but {does}; use 'bbb' or 'map'")
         if self.early_stopping is not None and self.validation is None:
             raise SettingError("`early_stopping` needs `validation` data")
-        if self.early_stopping is not None and self.method.averaging is not None:
-            raise SettingError("`early_stopping` keeps the weights of one epoch, but this method averages or samples")
         if self.resume and self.folder is None:
             raise SettingError("`resume` = True needs the `folder` of the run")
         for callback in self.callbacks:
