@@ -218,6 +218,11 @@ def test_no_warning_for_a_usual_fit(recwarn: pytest.WarningsRecorder) -> None:
     assert [str(warning.message) for warning in recwarn] == []
 
 
+def test_nothing_is_printed_without_a_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    fit(net(), (X, Y), epochs=1)
+    assert capsys.readouterr() == ("", "")
+
+
 def test_logits_in_part_near_one_half_are_no_sigmoid(recwarn: pytest.WarningsRecorder) -> None:
     inputs = torch.cat([torch.full((1, 1), 0.5), X[:, :1]])
     identity = nn.Linear(1, 1)

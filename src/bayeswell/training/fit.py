@@ -93,7 +93,7 @@ def fit(
         callbacks=(callbacks,) if isinstance(callbacks, Callback) else tuple(callbacks), workers=workers,
         devices=devices if isinstance(devices, Devices) else Devices(devices=check_integer("fit", "devices", devices)),
     )  # fmt: skip
-    if plan.note and progress is not False:
+    if plan.note and plan.progress:
         say(f"{plan.note}\n", sys.stderr)
     return train_plan(plan) if calibrate is False else calibrated_fit(train_plan, plan, calibrate)
 
