@@ -177,3 +177,10 @@ def test_evaluation_keeps_outputs_but_no_samples(monkeypatch: pytest.MonkeyPatch
     found = evaluate(spread_model(1), X, torch.randn(40, 1), "gaussian", draws=5, seed=0)
     assert "crps" in found
     assert found.predicted.samples is None
+
+
+def test_unknown_scores_name_the_nearest() -> None:
+    found = evaluate(spread_model(), X, LABELS, "categorical", draws=2)
+    assert found.get("nnl") is None
+    with pytest.raises(KeyError, match="there is no score 'nnl'; did you mean 'nll'"):
+        found["nnl"]

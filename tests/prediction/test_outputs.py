@@ -216,3 +216,12 @@ def test_infinite_outputs_are_named() -> None:
         model.posterior.mean.mul_(1e30)
     with pytest.raises(NetworkError, match="example 1"):
         predict(model, torch.tensor([[1.0], [1e30]]), "gaussian")
+
+
+@pytest.mark.parametrize("prediction", ["sampled", "linearized"])
+def test_inputs_that_the_network_cannot_take_are_named(prediction: str) -> None:
+    model, x = bayesian(nn.Linear(4, 3)), torch.randn(6, 4)
+    with pytest.raises(DataError, match=r"cannot be called with inputs of shape \(6, 3\): .*multiplied"):
+        predict(model, x[:, :3], "categorical", prediction=prediction)
+    with pytest.raises(DataError, match="predict takes inputs alone, without targets"):
+        predict(model, (x, torch.arange(6)), "categorical", prediction=prediction)

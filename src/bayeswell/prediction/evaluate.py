@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.errors import DataError
+from ..core.errors import DataError, nearest
 from ..core.protocols import Likelihood
 from ..core.pytree import num_examples
 from ..likelihoods import LIKELIHOODS
@@ -49,6 +49,8 @@ class Evaluation(Mapping[str, Estimate]):
     per_example: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __getitem__(self, key: str) -> Estimate:
+        if key not in self.scores:
+            raise KeyError(f"there is no score {key!r}; {nearest(str(key), self.scores)}")
         return self.scores[key]
 
     def __iter__(self) -> Iterator[str]:

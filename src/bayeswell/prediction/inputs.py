@@ -49,7 +49,7 @@ def as_inputs(model: BayesianModule, inputs: Any) -> Inputs:
         if not bool(tensor.isfinite().all()):
             index = tuple((~tensor.isfinite()).nonzero()[0].tolist())
             raise DataError(f"the inputs hold {tensor[index].item():g} at index {index}; every number must be finite")
-    if all(tensor.is_floating_point() for tensor in tensors) or _runs(model, converted):
+    if all(tensor.is_floating_point() for tensor in tensors) or can_be_called(model, converted):
         return converted
     return tree_map(lambda tensor: tensor.to(dtype), converted)
 
@@ -110,13 +110,14 @@ def _split(batch: Any) -> tuple[Inputs, Any]:
 
 
 @torch.no_grad()
-def _runs(model: BayesianModule, inputs: Inputs) -> bool:
+def can_be_called(model: BayesianModule, inputs: Inputs) -> bool:
+    """Return whether the network runs on the first two examples."""
     # As in training: layers that index or encode integers cannot be known by their classes.
     like = like_of(model)
     few = on_device(tree_index(inputs, slice(2)), like.device)
     try:
         with evaluation_mode(model):
             model.call(next(draws(model, 1, make_generator(0, like.device))), few)
-    except RuntimeError:  # what torch raises for another dtype
+    except (RuntimeError, TypeError, IndexError):  # of torch, for another dtype, shape or number of inputs
         return False
     return True

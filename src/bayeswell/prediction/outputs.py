@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ..core.errors import NetworkError
+from ..core.errors import BayeswellError, DataError, NetworkError
 from ..core.protocols import LINEARIZED, MEAN, Inputs
-from ..core.pytree import num_examples
+from ..core.pytree import num_examples, tree_tensors
 from ..nn import BayesianModule, check_prediction, evaluation_mode
 from .draws import Network, draws, mean_networks
-from .inputs import batches_of, like_of, on_device
+from .inputs import batches_of, can_be_called, like_of, on_device
 from .linearized import GROUP, linearized_stacks
 
 
@@ -60,9 +60,24 @@ def stacked_outputs(
     check_prediction(model.posterior, prediction)
     inputs = on_device(inputs, like_of(model).device)
     if prediction == LINEARIZED:
-        return linearized_stacks(model, inputs, count, generator, batch_size, joint)
-    networks = mean_networks(model) if prediction == MEAN else draws(model, count, generator)
-    return _stacks_of(model, networks, inputs, batch_size)
+        stacks = linearized_stacks(model, inputs, count, generator, batch_size, joint)
+    else:
+        networks = mean_networks(model) if prediction == MEAN else draws(model, count, generator)
+        stacks = _stacks_of(model, networks, inputs, batch_size)
+    return _naming_wrong_inputs(stacks, model, inputs)
+
+
+def _naming_wrong_inputs(stacks: Iterator[Tensor], model: BayesianModule, inputs: Inputs) -> Iterator[Tensor]:
+    try:
+        yield from stacks
+    except (RuntimeError, TypeError, IndexError) as error:
+        if isinstance(error, BayeswellError) or can_be_called(model, inputs):
+            raise
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tree_tensors(inputs))
+        is_pair = isinstance(inputs, tuple) and len(inputs) == 2 and isinstance(error, TypeError)
+        hint = "; predict takes inputs alone, without targets" if is_pair else ""
+        reason = " ".join(str(error).split())
+        raise DataError(f"the network cannot be called with inputs of shape {shapes}: {reason:.160}{hint}") from error
 
 
 def _stacks_of(
