@@ -120,6 +120,7 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "labels": (lambda: fit(net(), (X, Y + 1)), ["2", "target"]),
     "negative labels": (lambda: fit(net(), (X, Y - 1)), ["-1"]),
     "real labels": (lambda: fit(net(), (X, T[:, 0])), ["real numbers", "integer", "'gaussian'"]),
+    "one-hot labels": (lambda: fit(net(), (X, nn.functional.one_hot(Y).float())), ["one-hot", "argmax(1)"]),
     "target shape": (lambda: fit(net(3, 1), (X, torch.randn(40, 3)), "bbb", "gaussian"), ["shape"]),
     "bool gaussian": (lambda: fit(net(3, 1), (X, Y > 0), "bbb", "gaussian"), ["targets"]),
     "input size": (lambda: fit(net(4), (X, Y)), ["(16, 3)", "network"]),
@@ -160,7 +161,7 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "wrong checkpoint": (lambda: swag(net(), [net(), net(4)]), ["checkpoint 1", "fit"]),
     "paths of checkpoints": (lambda: swag(net(), ["a.pt", "b.pt"]), ["checkpoint 0", "state dict"]),
     "laplace precision": (lambda: laplace(net(), (X, Y), prior_precision="held_out"), ["held_out"]),
-    "laplace of a result": (lambda: laplace(bayesian(net()), (X, Y)), ["laplace takes an nn.Module"]),  # type: ignore[arg-type]
+    "laplace of a result": (lambda: laplace(bayesian(net()), (X, Y)), ["laplace takes an nn.Module"]),
     "laplace targets apart": (lambda: laplace(net(), X, Y), ["likelihood", "Tensor", "one pair"]),
     "laplace setting": (lambda: laplace(net(), (X, Y), dampin="plain"), ["dampin", "damping"]),
     "laplace labels": (lambda: laplace(net(), (X, Y + 1)), ["target 2"]),

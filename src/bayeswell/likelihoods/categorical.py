@@ -66,7 +66,7 @@ class Categorical(Likelihood):
         targets = check_tensors(self.name, targets, outputs)
         axis = self._axis(outputs)
         classes = outputs.shape[axis]
-        if targets.is_floating_point():
+        if targets.is_floating_point() and targets.shape != outputs.shape:
             what = "the targets are real numbers and the likelihood is 'categorical', the default"
             raise DataError(f"{what}: give integers from 0 to {classes - 1}, or likelihood='gaussian'")
         self._weights(outputs, classes)
