@@ -100,6 +100,12 @@ def test_named_subclass_is_resolved_by_name() -> None:
         LIKELIHOODS.unregister(Exponential)
 
 
+def test_parameters_are_checked_without_the_validation_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(td.Distribution, "_validate_args", False)
+    with pytest.raises(NetworkError, match="parameter rate of Poisson must satisfy"):
+        LIKELIHOODS.resolve(lambda f: td.Independent(td.Poisson(f), 1)).check(torch.ones(3, 2), -torch.ones(3, 2))
+
+
 def test_wrong_functions_and_targets_are_refused() -> None:
     targets = torch.ones(3, 2)
     with pytest.raises(SettingError, match="must return a torch"):

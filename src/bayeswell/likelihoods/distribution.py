@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Distribution, Independent
+from torch.distributions.constraints import is_dependent
 
 from ..core.errors import DataError, NetworkError, SettingError
 from ..core.protocols import Likelihood
@@ -41,6 +42,7 @@ class DistributionLikelihood(Likelihood):
         """Refuse targets of the wrong shape or outside the support of the distribution."""
         targets = check_tensors(self._owner, targets, outputs)
         found = self._find(outputs)
+        self._check_parameters(_base(found))
         support: Any = found.support
         value = self._matched(found, targets)
         if value.is_floating_point() and isinstance(_base(found), Categorical):
@@ -124,6 +126,18 @@ class DistributionLikelihood(Likelihood):
             self.__dict__["_predictions"] = _predictions(found)
             self.is_discrete = bool(getattr(_base(found).support, "is_discrete", False))
         return found
+
+    def _check_parameters(self, found: Distribution) -> None:
+        # torch.compile switches off torch's own check, for the whole process.
+        try:
+            allowed = found.arg_constraints
+        except NotImplementedError:
+            return
+        for name, constraint in allowed.items():
+            value = vars(found).get(name)
+            if isinstance(value, Tensor) and not is_dependent(constraint) and not bool(constraint.check(value).all()):
+                kind = type(found).__name__
+                raise NetworkError(f"{self._owner}: parameter {name} of {kind} must satisfy {constraint}")
 
     def _matched(self, found: Distribution, targets: Tensor) -> Tensor:
         value = match_shape(self._owner, targets, (*found.batch_shape, *found.event_shape))
