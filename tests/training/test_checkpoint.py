@@ -16,11 +16,11 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from bayeswell.core.errors import FileError, SettingError
-from bayeswell.training.callbacks import Callback, KeepBest
+from bayeswell.training.callbacks import KeepBest
 from bayeswell.training.checkpoint import Interrupted, RunFolder, Terminated, stop_signals
 from bayeswell.training.data import Columns, as_data, held_out
 from bayeswell.training.fingerprint import fingerprint
-from bayeswell.training.loop import Run
+from bayeswell.training.loop import Callback, Run
 from small_runs import METHODS, X, Y, plan, run, same, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.core.errors.BayeswellWarning")  # runs are short

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from bayeswell.core.errors import DataError, DivergenceError
 from bayeswell.methods import find_method
-from bayeswell.training.callbacks import Callback
 from bayeswell.training.data import Columns, as_data
 from bayeswell.training.devices import Devices, Engine
-from bayeswell.training.loop import Run, StepOptions, train_step
+from bayeswell.training.loop import Callback, Run, StepOptions, train_step
 from small_runs import METHODS, X, Y, network, plan, run, same, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayeswell.core.errors.BayeswellWarning")  # runs are short

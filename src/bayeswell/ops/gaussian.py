@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import plain
 from .library import load
+from .plain import draw_and_kl as plain_draw_and_kl
+from .plain import gradients as plain_gradients
 
 _operators = torch.library.Library("bayeswell", "FRAGMENT")
 _GAUSSIANS = "Tensor mean, Tensor spread, Tensor? noise, Tensor h, Tensor? ends, Tensor? center"
@@ -43,7 +44,7 @@ def _draw_and_kl(
     log_std: bool,
 ) -> tuple[Tensor, Tensor]:
     if not _is_supported(mean, h, ends, mean, spread, noise, center):
-        return plain.draw_and_kl(mean, spread, noise, h, ends, center, log_std_sum, log_std)
+        return plain_draw_and_kl(mean, spread, noise, h, ends, center, log_std_sum, log_std)
     size, sites = len(mean), 0 if ends is None else len(ends)
     weights = mean.new_empty(0 if noise is None else noise.shape)
     addresses = _addresses(mean, spread, log_std, h, ends, sites, center, noise, weights)
@@ -67,7 +68,7 @@ def _gradients(
     of_weights = None if of_weights is None else of_weights.contiguous()
     vectors = (mean, spread, noise, center, of_weights)
     if not _is_supported(mean, h, ends, *vectors):
-        return plain.gradients(mean, spread, noise, h, ends, center, of_weights, of_kl, log_std)
+        return plain_gradients(mean, spread, noise, h, ends, center, of_weights, of_kl, log_std)
     size, sites = len(mean), 0 if ends is None else len(ends)
     of_mean, of_spread = torch.empty_like(mean), torch.empty_like(mean)
     addresses = _addresses(mean, spread, log_std, h, ends, sites, center, noise, of_weights)
@@ -82,12 +83,12 @@ def _gradients(
 _operators.impl("draw_and_kl", _draw_and_kl, "CPU")
 _operators.impl("draw_and_kl_gradients", _gradients, "CPU")
 # All other devices, and the meta tensors of tracing.
-_operators.impl("draw_and_kl", plain.draw_and_kl, "CompositeExplicitAutograd")
-_operators.impl("draw_and_kl_gradients", plain.gradients, "CompositeExplicitAutograd")
+_operators.impl("draw_and_kl", plain_draw_and_kl, "CompositeExplicitAutograd")
+_operators.impl("draw_and_kl_gradients", plain_gradients, "CompositeExplicitAutograd")
 
 
 class DrawAndKL(torch.autograd.Function):
-    """``plain.draw_and_kl`` with gradients in one pass; not for torch.func transforms or forward mode."""
+    """``draw_and_kl`` with gradients in one pass; not for torch.func transforms or forward mode."""
 
     # No setup_context, which only transforms need: with it, each call inspects the signature for 50 us.
     @staticmethod
@@ -103,7 +104,7 @@ class DrawAndKL(torch.autograd.Function):
         if of_weights is None and of_kl is None:
             return (None,) * 8
         # Gradients that are recorded are differentiated again: autograd has to see every operation.
-        formula: Any = plain.gradients if torch.is_grad_enabled() else torch.ops.bayeswell.draw_and_kl_gradients
+        formula: Any = plain_gradients if torch.is_grad_enabled() else torch.ops.bayeswell.draw_and_kl_gradients
         of_mean, of_spread = formula(*ctx.saved_tensors, of_weights, of_kl, ctx.log_std)
         of_noise = None
         if ctx.needs_input_grad[2] and of_weights is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .callbacks import Callback, CSVLog, KeepBest, ProgressBar
+from .callbacks import CSVLog, KeepBest, ProgressBar
 from .checkpoint import Interrupted, RunFolder, Terminated
 from .checks import Check
 from .devices import Devices
@@ -10,7 +10,7 @@ from .elbo import FinalELBO
 from .finalize import finalize
 from .fit import fit
 from .history import EpochRecord, History
-from .loop import Run, StepOptions, train, train_step
+from .loop import Callback, Run, StepOptions, train, train_step
 from .pretrained import PostHoc, laplace, swag
 from .rate_range import RateRange, rate_range
 from .result import Result

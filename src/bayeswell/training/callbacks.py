@@ -13,42 +13,13 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from torch import Tensor, nn
 
 from ..core.errors import FileError, SettingError, check_integer, check_number, nearest
 from .history import EpochRecord
-
-if TYPE_CHECKING:
-    from .loop import Run
-
-
-class Callback:
-    """Base class of hooks; override what is needed.
-
-    A callback that keeps anything between calls returns it from ``state_dict`` (tensors and plain data), so that a
-    resumed run continues exactly. ``run.state`` is the ``TrainState``; ``run.stop(reason)`` ends training after the
-    epoch.
-    """
-
-    def start(self, run: Run) -> None:
-        """Called before the first step, also of a resumed run."""
-
-    def after_step(self, run: Run) -> None:
-        """Called after each step; ``run.state.progress.step`` counts it."""
-
-    def after_epoch(self, run: Run, record: EpochRecord) -> None:
-        """Called after each epoch and its validation."""
-
-    def end(self, run: Run) -> None:
-        """Called after the last epoch."""
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        pass
+from .loop import Callback, Run
 
 
 class KeepBest(Callback):

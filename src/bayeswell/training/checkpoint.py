@@ -23,9 +23,8 @@ import torch
 
 from ..core.errors import FileError, SettingError, check_integer, check_number
 from ..io import folder_exists, load_folder, pack_state, save_folder, unpack_state
-from .callbacks import Callback
 from .fingerprint import differences
-from .loop import Run
+from .loop import Callback, Run
 
 _TEXTS = ("method.paper", "method.summary")
 _WEIGHTS = "network.weights differs"

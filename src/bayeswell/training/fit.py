@@ -25,12 +25,13 @@ from ..nn import BayesianModule, evaluation_mode, unpack_inputs
 from ..prediction import Predictor
 from ..tables import CLASSES, REAL, Preparation, is_frame
 from .calibrating import calibrated_fit
-from .callbacks import Callback, KeepBest, say, wants_progress
+from .callbacks import KeepBest, say, wants_progress
 from .check import check_grad_mode, check_network
 from .checkpoint import RunFolder
 from .data import Columns, as_data, held_out
 from .devices import Devices, Engine
 from .fingerprint import fingerprint
+from .loop import Callback
 from .members import Plan, train_members
 from .result import Result, make_result
 

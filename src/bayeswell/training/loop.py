@@ -15,7 +15,6 @@ from ..core.errors import BayeswellError, DataError, DivergenceError, FileError
 from ..core.protocols import BatchContext, Terms
 from ..core.random import derive_seed
 from ..methods import TrainState
-from .callbacks import Callback
 from .data import Batch, Data, pieces
 from .devices import Devices, Engine
 from .history import EpochRecord, History, Sums
@@ -39,6 +38,33 @@ class StepOptions:
     least: int = 1
     share: float | None = None
     generator: torch.Generator | None = None
+
+
+class Callback:
+    """Base class of hooks; override what is needed.
+
+    A callback that keeps anything between calls returns it from ``state_dict`` (tensors and plain data), so that a
+    resumed run continues exactly. ``run.state`` is the ``TrainState``; ``run.stop(reason)`` ends training after the
+    epoch.
+    """
+
+    def start(self, run: Run) -> None:
+        """Called before the first step, also of a resumed run."""
+
+    def after_step(self, run: Run) -> None:
+        """Called after each step; ``run.state.progress.step`` counts it."""
+
+    def after_epoch(self, run: Run, record: EpochRecord) -> None:
+        """Called after each epoch and its validation."""
+
+    def end(self, run: Run) -> None:
+        """Called after the last epoch."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        pass
 
 
 @dataclass

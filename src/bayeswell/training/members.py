@@ -19,14 +19,14 @@ from ..nn import FROZEN, BayesianModule, trained_params
 from ..posteriors import Empirical, Mixture
 from ..tables import Preparation
 from .as_given import use_as_given
-from .callbacks import Callback, CSVLog, KeepBest, ProgressBar
+from .callbacks import CSVLog, KeepBest, ProgressBar
 from .check import check_before_training
 from .checkpoint import Checkpointer, RunFolder, stop_signals
 from .data import Data
 from .devices import Devices, Engine, device_of
 from .finalize import finalize
 from .history import History
-from .loop import Run, StepOptions, least_examples, train
+from .loop import Callback, Run, StepOptions, least_examples, train
 
 DRAWS = 100
 """Networks kept of members whose distributions cannot be a mixture."""
