@@ -94,5 +94,5 @@ def test_published_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"shape \(3, 6, 6\), but 'digits'"):
         corrupted_test(load_data("digits"), "fog", 1, path=str(tmp_path))
     (tmp_path / "labels.npy").unlink()
-    with pytest.raises(FileError, match=r"cannot be read as bytes \(5 n, H, W, C\) with labels\.npy"):
+    with pytest.raises(FileError, match=r"labels\.npy: there is no such file"):
         corrupted_test(data, "fog", 1, path=str(tmp_path))

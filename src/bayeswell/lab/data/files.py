@@ -81,7 +81,7 @@ def reading(path: object, kind: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise FileError(f"{path}: there is no such file") from error
+        raise FileError(f"{error.filename or path}: there is no such file") from error
     except _BROKEN as error:
         raise FileError(f"{path} cannot be read as {kind}: {' '.join(str(error).split())}") from error
 
