@@ -119,7 +119,7 @@ class Registry(Generic[PartT]):
 
 
 def register(kind: str, part: type) -> type:
-    """Give a part of your own a name, for settings files, saved models and the command line."""
+    """Give a custom part a name, for settings files, saved models and the command line."""
     if kind not in REGISTRIES:
         raise SettingError(f"unknown kind of part {kind!r}; {nearest(kind, REGISTRIES)}")
     return REGISTRIES[kind].register(part)

@@ -51,7 +51,7 @@ def chain_report(draws: Array) -> ChainReport:
 
 
 def _r_hat_limit(chains: int, draws: int, share: float, quantities: int) -> float:
-    """Of m half chains of n draws that agree, n_e of them effective, R-hat^2 is (n-1)/n + F / n_e.
+    """For m half chains of n draws that agree and n_e effective draws, R-hat^2 is (n-1)/n + F / n_e.
 
     F has m - 1 and m (n_e - 1) degrees of freedom. The worst of Q quantities, each tested for location and spread,
     exceeds the quantile 1 - 0.01 / 2Q in less than one case of a hundred (Bonferroni).
