@@ -27,9 +27,9 @@ RECORD = Path(__file__).parent / "results" / "speed.json"
 PARTS = {
     "step/lenet": 31,
     "step/mlp": 31,
-    "step/transformer": 9,
-    "predict/lenet": 13,
-    "predict/mlp": 13,
+    "step/transformer": 5,
+    "predict/lenet": 3,
+    "predict/mlp": 9,
     "loop/lenet": 9,
     "loop/mlp": 9,
 }

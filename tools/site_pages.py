@@ -168,8 +168,23 @@ def write_quality() -> None:
         file.write(text.replace("<!-- table -->", "\n".join(table(["method", *problems], rows))))
 
 
+def write_speed() -> None:
+    from benchmarks.goals import verdicts
+
+    record = json.loads((ROOT / "benchmarks/results/speed.json").read_text())
+    rows = [
+        [verdict.title, f"{verdict.measured:.2f}", f"{verdict.limit:.2f}", verdict.word]
+        for verdict in verdicts(record)
+        if verdict.measured is not None
+    ]
+    text = (ROOT / "docs" / "speed.md").read_text()
+    with mkdocs_gen_files.open("speed.md", "w") as file:
+        file.write(text.replace("<!-- table -->", "\n".join(table(["", "measured", "at most", ""], rows))))
+
+
 write_reference()
 write_cards()
 write_scores()
 write_verdicts()
 write_quality()
+write_speed()
